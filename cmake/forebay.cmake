@@ -21,8 +21,9 @@ set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1 -DNDEBUG")
 
 find_program(FOREBAY_CCACHE ccache)
 if(FOREBAY_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # Without the sloppiness ccache never hits for a source that uses a precompiled header.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+  # Without the sloppiness ccache never hits for a source that uses a precompiled header; with relative paths a second
+  # clone hits what the first has built.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=true
     CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${FOREBAY_CCACHE})
 endif()
 find_program(FOREBAY_MOLD mold)
