@@ -1,0 +1,18 @@
+// CRC-32C (Castagnoli), as iSCSI and ext4 use it; "123456789" gives 0xe3069283.
+//
+// Pure functions; safe from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace forebay {
+
+// The checksum of `data` that follows bytes whose checksum is `before` (0 for none).
+uint32_t Crc32c(std::string_view data, uint32_t before = 0);
+
+// Copies `size` bytes and returns the checksum in the same pass over the cache. The areas do not overlap.
+uint32_t CopyCrc32c(void* to, const void* from, size_t size, uint32_t before = 0);
+
+}  // namespace forebay

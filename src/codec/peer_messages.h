@@ -1,0 +1,162 @@
+// What the ledger and the shards say to each other.
+//
+// Each direction between the ledger and one shard is a numbered channel that lives in the state of both ends (PeerOutbox,
+// PeerInbox): a message is sent again until it is acknowledged, and applied once, in order. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/ids.h"
+#include "codec/source_settings.h"
+
+namespace forebay::codec {
+
+// ---- ledger to shard
+
+struct SourceChanged {
+  SourceId source;
+  SourceSettings settings;
+  template <class A>
+  void Fields(A& a) {
+    a(source, settings);
+  }
+};
+
+// A version was announced or published, a step was planned or committed: what admission and the push checks need.
+struct VersionState {
+  uint32_t branch = 0;
+  PolicyVersion announced;       // newest that exists, pending or published; later ones are "from the future"
+  PolicyVersion published;       // newest that actors can load
+  PolicyVersion next_train;      // the version that the next step to be opened trains on
+  uint64_t rollouts_per_version = 0;  // measured, over all shards; 0: not known yet
+  uint32_t shards = 1;
+  template <class A>
+  void Fields(A& a) {
+    a(branch, announced, published, next_train, rollouts_per_version, shards);
+  }
+};
+
+// Reserve up to so many ready groups, oldest version first. Answered by one Reserved with the same `request`.
+struct Reserve {
+  StepId step;
+  Revision revision;
+  uint64_t request = 0;
+  uint32_t groups = 0;           // up to so many groups ...
+  uint64_t tokens = 0;           // ... or, if not 0, until they hold so many tokens
+  PolicyVersion train_version;
+  std::optional<uint32_t> max_lag;  // tighter than the sources' own
+  std::vector<SourceId> sources;    // empty: all train sources
+  template <class A>
+  void Fields(A& a) {
+    a(step, revision, request, groups, tokens, train_version, max_lag, sources);
+  }
+};
+
+// The step gives groups back: the named ones, or all it holds here.
+struct Unreserve {
+  StepId step;
+  std::vector<GroupId> groups;  // empty: all
+  template <class A>
+  void Fields(A& a) {
+    a(step, groups);
+  }
+};
+
+// The step is committed: its groups are consumed, its payloads may go. `next` is the version it made.
+struct StepCommitted {
+  StepId step;
+  Revision revision;
+  PolicyVersion next;
+  template <class A>
+  void Fields(A& a) {
+    a(step, revision, next);
+  }
+};
+
+// Every reservation of the step now belongs to this revision.
+struct StepReplanned {
+  StepId step;
+  Revision revision;
+  template <class A>
+  void Fields(A& a) {
+    a(step, revision);
+  }
+};
+
+using ToShard =
+    std::variant<SourceChanged, VersionState, Reserve, Unreserve, StepCommitted, StepReplanned>;
+
+// ---- shard to ledger
+
+struct SequenceReport {
+  uint32_t tokens = 0;
+  uint32_t prompt_tokens = 0;
+  uint32_t loss_tokens = 0;  // after masks
+  std::optional<float> advantage;
+  template <class A>
+  void Fields(A& a) {
+    a(tokens, prompt_tokens, loss_tokens, advantage);
+  }
+};
+
+struct RolloutReport {
+  RolloutId rollout;
+  PayloadId payload;
+  uint64_t payload_bytes = 0;
+  float reward = 0;
+  float advantage = 0;
+  uint32_t version = 0;     // by the source's lag_of, on the current branch
+  uint32_t lag = 0;
+  // Tokens of versions below this number leave the loss; 0 none, UINT32_MAX all.
+  uint32_t mask_below = 0;
+  std::vector<SequenceReport> sequences;
+  template <class A>
+  void Fields(A& a) {
+    a(rollout, payload, payload_bytes, reward, advantage, version, lag, mask_below, sequences);
+  }
+};
+
+struct GroupReport {
+  GroupId group;
+  TaskId task;
+  AdvantageKind advantage = AdvantageKind::kGrpo;
+  std::vector<RolloutReport> rollouts;
+  template <class A>
+  void Fields(A& a) {
+    a(group, task, advantage, rollouts);
+  }
+};
+
+struct Reserved {
+  StepId step;
+  Revision revision;
+  uint64_t request = 0;
+  std::vector<GroupReport> groups;
+  template <class A>
+  void Fields(A& a) {
+    a(step, revision, request, groups);
+  }
+};
+
+using ToLedger = std::variant<Reserved>;
+
+// Not numbered, not logged: the newest one counts. What the ledger's proposals go by.
+struct ReadySummary {
+  struct Source {
+    SourceId source;
+    uint32_t ready_groups = 0;
+    uint64_t ready_tokens = 0;
+    uint32_t open_groups = 0;      // incomplete
+    uint32_t in_flight = 0;        // attempts leased
+    uint32_t waited_for = 0;       // attempts out that the rule `wait` waits for
+  };
+  ShardId shard;
+  std::vector<Source> sources;
+  std::string reason;  // why nothing moves, if nothing does: "memory", "no_tasks", "no_actors"
+};
+
+}  // namespace forebay::codec

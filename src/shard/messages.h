@@ -1,0 +1,334 @@
+// What a shard is asked, what it logs, and what it answers.
+//
+// A request goes to Shard::Propose, which refuses it or turns it into a Command; Shard::Apply runs a command once it is
+// committed and emits Effects. Commands have a byte encoding (codec/archive.h); requests that need no more than that are
+// commands themselves. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/ids.h"
+#include "codec/peer_channel.h"
+#include "codec/peer_messages.h"
+
+namespace forebay::shard {
+
+// A lease as its holder names it. `token` rises whenever the attempt is handed out; an old token changes nothing.
+struct LeaseRef {
+  AttemptId attempt;
+  uint32_t token = 0;
+  template <class A>
+  void Fields(A& a) {
+    a(attempt, token);
+  }
+};
+
+// ---- commands
+
+struct OpenSession {
+  SessionId session;
+  std::string actor, engine, site, client;
+  template <class A>
+  void Fields(A& a) {
+    a(session, actor, engine, site, client);
+  }
+};
+
+struct NewTask {
+  uint64_t external_hash = 0;  // Hash64 of the external id; two ids with one hash count as the same id
+  uint64_t content_hash = 0;   // of payload, attributes and weight
+  PayloadId content;           // external id, payload and attributes, in the task content store
+  float weight = 1;
+  template <class A>
+  void Fields(A& a) {
+    a(external_hash, content_hash, content, weight);
+  }
+};
+
+struct AddTasks {
+  SourceId source;
+  std::vector<NewTask> tasks;
+  template <class A>
+  void Fields(A& a) {
+    a(source, tasks);
+  }
+};
+
+struct Assign {
+  SessionId session;
+  uint64_t request_id = 0;
+  uint32_t max = 0;
+  std::vector<SourceId> sources;  // empty: any
+  PolicyVersion version;          // that the engine holds
+  bool loads_any_version = false;
+  // Groups that may be begun now; Propose lowers it when payload memory is short.
+  uint32_t new_groups_max = UINT32_MAX;
+  template <class A>
+  void Fields(A& a) {
+    a(session, request_id, max, sources, version, loads_any_version, new_groups_max);
+  }
+};
+
+enum class RolloutStatus : uint8_t { kFinished, kTruncated, kAborted };
+
+struct VersionRun {
+  uint32_t offset = 0;
+  PolicyVersion version;
+  uint32_t loss_tokens = 0;
+  template <class A>
+  void Fields(A& a) {
+    a(offset, version, loss_tokens);
+  }
+};
+
+struct SequenceMeta {
+  uint32_t tokens = 0;
+  uint32_t prompt_tokens = 0;
+  uint32_t loss_tokens = 0;
+  std::optional<float> advantage;
+  std::vector<VersionRun> versions;  // empty: the assignment's version
+  template <class A>
+  void Fields(A& a) {
+    a(tokens, prompt_tokens, loss_tokens, advantage, versions);
+  }
+};
+
+// What the shard keeps of a pushed rollout. The first sequence stands inline: most rollouts have one.
+struct RolloutMeta {
+  LeaseRef lease;
+  RolloutStatus status = RolloutStatus::kFinished;
+  bool partial = false;
+  PayloadId payload;
+  uint64_t payload_bytes = 0;
+  uint64_t duration_ms = 0;
+  // Which of the source's weighted rewards came (bit i: settings.rewards[i]), and their weighted sum.
+  uint8_t rewards_present = 0;
+  double reward = 0;
+  SequenceMeta first;
+  std::vector<SequenceMeta> more;
+  template <class A>
+  void Fields(A& a) {
+    a(lease, status, partial, payload, payload_bytes, duration_ms, rewards_present, reward, first,
+      more);
+  }
+};
+
+struct PutRollouts {
+  SessionId session;
+  std::vector<RolloutMeta> rollouts;
+  template <class A>
+  void Fields(A& a) {
+    a(session, rollouts);
+  }
+};
+
+struct PutGroup {
+  uint64_t request_id = 0;
+  SourceId source;
+  NewTask task;  // its content is used if the source does not have the task
+  std::vector<RolloutMeta> rollouts;  // leases unset
+  template <class A>
+  void Fields(A& a) {
+    a(request_id, source, task, rollouts);
+  }
+};
+
+struct Release {
+  SessionId session;
+  std::vector<LeaseRef> leases;
+  template <class A>
+  void Fields(A& a) {
+    a(session, leases);
+  }
+};
+
+struct Fail {
+  SessionId session;
+  std::vector<LeaseRef> leases;
+  std::string reason;
+  template <class A>
+  void Fields(A& a) {
+    a(session, leases, reason);
+  }
+};
+
+// Leases whose time is up, by the primary's clock.
+struct Expire {
+  std::vector<LeaseRef> leases;
+  template <class A>
+  void Fields(A& a) {
+    a(leases);
+  }
+};
+
+// Groups whose completion deadline or reward timeout is up, by the primary's clock.
+struct GroupsTimedOut {
+  std::vector<GroupId> groups;
+  template <class A>
+  void Fields(A& a) {
+    a(groups);
+  }
+};
+
+struct LateReward {
+  AttemptId attempt;
+  uint8_t rewards_present = 0;
+  double reward = 0;  // weighted sum of those present
+  template <class A>
+  void Fields(A& a) {
+    a(attempt, rewards_present, reward);
+  }
+};
+
+struct SetRewards {
+  std::vector<LateReward> rewards;
+  template <class A>
+  void Fields(A& a) {
+    a(rewards);
+  }
+};
+
+// quarantine: out of circulation; else back into it, with failures forgotten.
+struct SetQuarantine {
+  SourceId source;
+  bool quarantine = true;
+  std::vector<uint64_t> external_hashes;
+  bool all_quarantined = false;
+  template <class A>
+  void Fields(A& a) {
+    a(source, quarantine, external_hashes, all_quarantined);
+  }
+};
+
+struct StartEval {
+  EvalRunId run;
+  SourceId source;
+  PolicyVersion version;
+  uint32_t attempts = 1;
+  double share = 1;
+  template <class A>
+  void Fields(A& a) {
+    a(run, source, version, attempts, share);
+  }
+};
+
+// Drops the youngest incomplete group, when the payload budget is spent and nothing else can free memory.
+struct DropForBudget {
+  template <class A>
+  void Fields(A&) {}
+};
+
+struct FromLedger {
+  uint64_t number = 0;
+  codec::ToShard message;
+  template <class A>
+  void Fields(A& a) {
+    a(number, message);
+  }
+};
+
+struct LedgerAcknowledged {
+  uint64_t number = 0;
+  template <class A>
+  void Fields(A& a) {
+    a(number);
+  }
+};
+
+using Command = std::variant<OpenSession, AddTasks, Assign, PutRollouts, PutGroup, Release, Fail,
+                             Expire, GroupsTimedOut, SetRewards, SetQuarantine, StartEval,
+                             DropForBudget, FromLedger, LedgerAcknowledged>;
+
+// ---- answers
+
+struct Assignment {
+  AttemptId attempt;
+  uint32_t token = 0;
+  TaskId task;
+  GroupId group;
+  uint32_t number = 0;  // of the attempt in its group
+  uint64_t seed = 0;
+  PolicyVersion version;
+  PayloadId content;
+  PayloadId partial;  // the unfinished attempt to continue, or 0
+  uint32_t lease_ms = 0;
+  EvalRunId eval_run;
+};
+
+struct AssignReply {
+  std::vector<Assignment> assignments;
+  const char* reason = "";  // why fewer than asked; see AcquireResponse.reason
+};
+
+enum class PushResult : uint8_t {
+  kAccepted = 1,
+  kDuplicate = 2,
+  kLate = 3,
+  kLeaseLost = 4,
+  kInvalid = 5,
+  kStale = 6,
+  kUnknown = 7,
+};
+
+struct PushOutcome {
+  PushResult result = PushResult::kAccepted;
+  const char* field = "";     // of kInvalid and kStale; static text
+  std::string message;        // empty when accepted
+};
+
+struct PutRolloutsReply {
+  uint32_t accepted = 0;
+  std::vector<PushOutcome> outcomes;  // parallel to the command's rollouts
+};
+
+struct AddTasksReply {
+  absl::Status status;
+  uint64_t added = 0;
+  uint64_t known = 0;
+};
+
+struct CountReply {
+  absl::Status status;
+  uint64_t count = 0;
+};
+
+struct SetRewardsReply {
+  std::vector<PushResult> results;
+};
+
+using Reply = std::variant<AssignReply, PutRolloutsReply, AddTasksReply, CountReply, SetRewardsReply>;
+
+// Which call waits for the answer; volatile, chosen by the driver, 0 for none. Not logged.
+using Tag = uint64_t;
+
+struct TaggedReply {
+  Tag tag = 0;
+  Reply reply;
+};
+
+// What Apply wants done, all of it only after the command is committed.
+struct Effects {
+  std::vector<TaggedReply> replies;
+  // Payloads that no state names any more; their bytes may be freed.
+  std::vector<PayloadId> dead_payloads;
+  // Task contents that lost to an earlier add of the same task.
+  std::vector<PayloadId> dead_contents;
+  // To be sent to the ledger, in order.
+  std::vector<codec::NumberedMessage> to_ledger;
+  // Acknowledge messages of the ledger up to here; 0: nothing to say.
+  uint64_t acknowledge_ledger = 0;
+  void Clear() {
+    replies.clear();
+    dead_payloads.clear();
+    dead_contents.clear();
+    to_ledger.clear();
+    acknowledge_ledger = 0;
+  }
+};
+
+}  // namespace forebay::shard
