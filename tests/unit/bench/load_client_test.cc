@@ -1,0 +1,82 @@
+#include "bench/load/load_client.h"
+
+#include <absl/strings/str_cat.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "bench/limits/limit_server.h"
+#include "bench/load/script.h"
+
+namespace forebay::bench {
+namespace {
+
+class LoadClientTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    LimitServerOptions options;
+    options.addresses = {"127.0.0.1:0"};
+    auto server = LimitServer::Start(options);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    thread_ = std::thread([this] { server_->Run(); });
+  }
+
+  void TearDown() override {
+    server_->Shutdown();
+    thread_.join();
+  }
+
+  absl::StatusOr<LoadResult> Run(const std::string& script, int channels, int lanes, int window) {
+    LoadOptions options;
+    options.target = absl::StrCat("127.0.0.1:", server_->port());
+    options.channels = channels;
+    options.lanes = lanes;
+    options.warm_up_seconds = 0.05;
+    options.seconds = 0.2;
+    options.server_pid = getpid();
+    const auto steps = *ParseScript(script);
+    return RunLoad(options, [&](int) {
+      return std::make_unique<ScriptConversation>(
+          ScriptOptions{steps, static_cast<uint32_t>(window), 1});
+    });
+  }
+
+  std::unique_ptr<LimitServer> server_;
+  std::thread thread_;
+};
+
+TEST_F(LoadClientTest, CountsUnaryCallsAndBothSidesCpu) {
+  auto result = Run("unary:100>100", 1, 16, 1);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_GT(result->operations, 100u);
+  EXPECT_EQ(result->payload_bytes, result->operations * 100);
+  EXPECT_GT(result->client_cpu_seconds, 0);
+  EXPECT_GT(result->server_peak_rss_bytes, 1u << 20);
+}
+
+TEST_F(LoadClientTest, RunsAStepThatNeedsTheAnswerOfAnother) {
+  auto result = Run("stream:40>5000 stream:7000>900", 2, 2, 4);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_GT(result->operations, 50u);
+}
+
+TEST_F(LoadClientTest, PushesAndFetchesInFrames) {
+  auto push = Run("store:1048576x3>24", 1, 1, 4);
+  ASSERT_TRUE(push.ok()) << push.status();
+  EXPECT_GT(push->payload_bytes, 3000000u);
+  auto fetch = Run("stream:64>3000000/1048576", 2, 1, 2);
+  ASSERT_TRUE(fetch.ok()) << fetch.status();
+  EXPECT_GT(fetch->payload_bytes, 3000000u);
+}
+
+TEST(LoadClient, SaysSoWhenNobodyListens) {
+  LoadOptions options;
+  options.target = "unix:/nonexistent/forebay.sock";
+  options.connect_seconds = 0.2;
+  auto result = RunLoad(options, [](int) -> std::unique_ptr<Conversation> { return nullptr; });
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace forebay::bench
