@@ -1,0 +1,90 @@
+#include "base/crc32c.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/prng.h"
+
+namespace forebay {
+namespace {
+
+std::string RandomBytes(size_t size, uint64_t seed) {
+  Prng prng(seed);
+  std::string bytes(size, '\0');
+  for (char& byte : bytes) {
+    byte = static_cast<char>(prng.Next());
+  }
+  return bytes;
+}
+
+// The definition, bit by bit, with the reversed Castagnoli polynomial.
+uint32_t SlowCrc32c(std::string_view data) {
+  uint32_t crc = ~0u;
+  for (const char byte : data) {
+    crc ^= static_cast<unsigned char>(byte);
+    for (int bit = 0; bit < 8; ++bit) {
+      crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0x82f63b78u : 0u);
+    }
+  }
+  return ~crc;
+}
+
+// The values of RFC 3720, appendix B.4.
+TEST(Crc32c, GivesTheKnownValues) {
+  EXPECT_EQ(Crc32c(""), 0u);
+  EXPECT_EQ(Crc32c("123456789"), 0xe3069283u);
+  EXPECT_EQ(Crc32c(std::string(32, '\0')), 0x8a9136aau);
+  EXPECT_EQ(Crc32c(std::string(32, '\xff')), 0x62a8ab43u);
+}
+
+TEST(Crc32c, AgreesWithTheDefinitionForEveryShortLength) {
+  const std::string bytes = RandomBytes(300, 1);
+  for (size_t size = 0; size <= bytes.size(); ++size) {
+    const std::string_view piece(bytes.data(), size);
+    ASSERT_EQ(Crc32c(piece), SlowCrc32c(piece)) << "size " << size;
+  }
+}
+
+TEST(Crc32c, ContinuesFromAnyCut) {
+  const std::string bytes = RandomBytes(257, 2);
+  const uint32_t whole = Crc32c(bytes);
+  for (size_t cut = 0; cut <= bytes.size(); ++cut) {
+    const std::string_view view(bytes);
+    ASSERT_EQ(Crc32c(view.substr(cut), Crc32c(view.substr(0, cut))), whole) << "cut " << cut;
+  }
+}
+
+TEST(Crc32c, SeesEveryFlippedBit) {
+  std::string bytes = RandomBytes(64, 3);
+  const uint32_t whole = Crc32c(bytes);
+  for (size_t bit = 0; bit < bytes.size() * 8; ++bit) {
+    bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << (bit % 8)));
+    ASSERT_NE(Crc32c(bytes), whole) << "bit " << bit;
+    bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << (bit % 8)));
+  }
+}
+
+TEST(CopyCrc32c, CopiesAndSumsAcrossPieces) {
+  for (const size_t size : {0u, 1u, 16383u, 16384u, 16385u, 100'000u}) {
+    const std::string from = RandomBytes(size, size);
+    std::string to(size + 2, '#');
+    EXPECT_EQ(CopyCrc32c(to.data() + 1, from.data(), size), Crc32c(from));
+    EXPECT_EQ(to, "#" + from + "#") << "size " << size;
+  }
+}
+
+TEST(CopyCrc32c, ContinuesFromAnEarlierSum) {
+  const std::string from = RandomBytes(40'000, 4);
+  std::string to(from.size(), '\0');
+  const uint32_t first = CopyCrc32c(to.data(), from.data(), 12'345);
+  const uint32_t both =
+      CopyCrc32c(to.data() + 12'345, from.data() + 12'345, from.size() - 12'345, first);
+  EXPECT_EQ(both, Crc32c(from));
+  EXPECT_EQ(to, from);
+}
+
+}  // namespace
+}  // namespace forebay
