@@ -1,7 +1,8 @@
-// The main of a fuzzer where libFuzzer is not at hand: replays the files of the corpus folders given as arguments, then feeds
-// seeded mutations of them. FOREBAY_FUZZ_SECONDS bounds the mutations (default 1), FOREBAY_FUZZ_SEED chooses them (default 1).
-// Which inputs are tried depends on the seed alone; the time only decides how many. An input that ends the process is left in
-// the file fuzz-input-<pid> in the working directory.
+// The main of a fuzzer where libFuzzer is not at hand: replays the files of the corpus folders
+// given as arguments, then feeds seeded mutations of them. FOREBAY_FUZZ_SECONDS bounds the
+// mutations (default 1), FOREBAY_FUZZ_SEED chooses them (default 1). Which inputs are tried depends
+// on the seed alone; the time only decides how many. An input that ends the process is left in the
+// file fuzz-input-<pid> in the working directory.
 
 #include <unistd.h>
 
@@ -27,7 +28,8 @@ using forebay::Prng;
 
 constexpr size_t kMaxInputBytes = 64 * 1024;
 
-std::string current_input;  // Read by the handler of SIGABRT alone, which runs in the thread that writes it.
+std::string current_input;  // Read by the handler of SIGABRT alone, which runs in the thread that
+                            // writes it.
 
 uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
   const char* text = std::getenv(name);

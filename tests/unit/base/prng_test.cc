@@ -8,7 +8,8 @@
 namespace forebay {
 namespace {
 
-// The first outputs of the published SplitMix64 for these seeds: replicas on all machines must draw the same.
+// The first outputs of the published SplitMix64 for these seeds: replicas on all machines must draw
+// the same.
 TEST(Prng, GivesThePublishedSequence) {
   Prng zero(0);
   EXPECT_EQ(zero.Next(), 0xe220a8397b1dcdafull);
