@@ -31,7 +31,9 @@ struct VersionState {
   uint32_t branch = 0;
   PolicyVersion announced;       // newest that exists, pending or published; later ones are "from the future"
   PolicyVersion published;       // newest that actors can load
-  PolicyVersion next_train;      // the version that the next step to be opened trains on
+  // The oldest version that a step can still reserve for: that of the oldest step that lacks groups, else of the next step
+  // to be opened. It goes back when a step is aborted.
+  PolicyVersion next_train;
   uint64_t rollouts_per_version = 0;  // measured, over all shards; 0: not known yet
   uint32_t shards = 1;
   template <class A>

@@ -1,0 +1,88 @@
+// The volatile half of the ledger, on the primary alone: refuses what is malformed, asks shards for groups, keeps clocks.
+//
+// Not thread-safe: the loop that drives the State drives this. It never changes the State; what it wants done comes out as
+// commands, to be logged in order and, once committed, given to State::Apply and then to Applied.
+// Requirements: now_ms never goes back. A new Primary over an existing State starts every clock afresh.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/ids.h"
+#include "codec/peer_messages.h"
+#include "ledger/messages.h"
+#include "ledger/state.h"
+
+namespace forebay::ledger {
+
+struct Output {
+  std::vector<std::pair<Tag, Command>> commands;  // to log now, in order
+  std::vector<TaggedReply> replies;               // that need no log: refusals
+  void Clear() {
+    commands.clear();
+    replies.clear();
+  }
+};
+
+class Primary {
+ public:
+  static constexpr uint64_t kNever = UINT64_MAX;
+
+  // `state` outlives this.
+  explicit Primary(const State& state);
+
+  // Refuses, with a status that names field, value and limit, or passes the command on to the log.
+  void Propose(uint64_t now_ms, Tag tag, Command command, Output* output);
+  // The shard's newest; may ask for groups.
+  void SetSummary(uint64_t now_ms, codec::ReadySummary summary, Output* output);
+  // After each State::Apply.
+  void Applied(uint64_t now_ms, const Command& command, const Effects& effects, Output* output);
+  void Tick(uint64_t now_ms, Output* output);
+  // When Tick has something to do; kNever if nothing is due.
+  uint64_t NextTick() const;
+
+  // Why the step is not sealed, in one line; empty if it is.
+  std::string Waiting(StepId step, uint64_t now_ms) const;
+  // From the first time this half saw the step open to its seal, or to now.
+  uint64_t WaitedMs(StepId step, uint64_t now_ms) const;
+
+ private:
+  struct Shard {
+    codec::ReadySummary summary;
+    uint64_t asked_groups = 0;  // since the summary came
+    uint64_t asked_tokens = 0;
+  };
+  struct Clock {
+    Revision revision;
+    uint64_t opened_ms = 0;
+    uint64_t sealed_ms = kNever;
+  };
+  struct Ready {
+    uint64_t groups = 0;
+    uint64_t tokens = 0;
+    uint64_t open_groups = 0;
+    uint64_t in_flight = 0;
+    uint64_t waited_for = 0;
+  };
+
+  void UpdateClocks(uint64_t now_ms);
+  // The oldest step that takes more groups; null if there is none.
+  const Step* Hungry() const;
+  // Asks for what the oldest hungry step lacks, as far as it is ready.
+  void AskForGroups(uint64_t now_ms, Output* output);
+  Ready ReadyFor(const Step& step, const Shard& shard) const;
+  bool Eligible(const Step& step, SourceId source) const;
+  // The time until which the step waits for stale attempts; 0 if it does not.
+  uint64_t LateWaitEnd(const Step& step) const;
+
+  const State& state_;
+  std::vector<Shard> shards_;
+  std::map<StepId, Clock> clocks_;
+  // A RequestGroups was put out and is not applied yet.
+  bool asking_ = false;
+};
+
+}  // namespace forebay::ledger

@@ -1,0 +1,204 @@
+// The replicated half of the ledger: sources, versions, trainers' places and the table of steps.
+//
+// Not thread-safe: one loop drives it. Apply is deterministic: states that were given the same commands are equal, byte
+// for byte. Check says whether Apply would refuse a command now, and changes nothing.
+// Requirements: Apply only what the log has committed. Messages to a shard go out in order; at the start and after a
+// reconnect the driver sends what `outbox(shard)` holds, for a new State has greetings for its shards in it already.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/ids.h"
+#include "codec/archive.h"
+#include "codec/peer_channel.h"
+#include "ledger/counters.h"
+#include "ledger/messages.h"
+#include "ledger/step.h"
+
+namespace forebay::ledger {
+
+struct Options {
+  uint64_t run_seed = 0;
+  uint32_t shards = 1;
+  uint32_t open_steps_max = 2;
+};
+
+struct Source {
+  SourceId id;
+  codec::SourceSettings settings;
+};
+
+// A place in the mesh, and the process that holds it in the current generation.
+struct TrainerPlace {
+  uint32_t dp_rank = 0;
+  uint32_t peer = 0;
+  uint64_t process = 0;
+  std::string trainer;
+  template <class A>
+  void Fields(A& a) {
+    a(dp_rank, peer, process, trainer);
+  }
+};
+
+// An engine's latest report.
+struct Adoption {
+  PolicyVersion version;
+  uint64_t pending_to_loaded_ms = 0;
+  uint64_t pause_ms = 0;
+  uint64_t reports = 0;
+  uint64_t last = 0;  // number of the latest report among all engines'
+  template <class A>
+  void Fields(A& a) {
+    a(version, pending_to_loaded_ms, pause_ms, reports, last);
+  }
+};
+
+class State {
+ public:
+  explicit State(const Options& options);
+
+  // A refused command changes nothing and is answered with why. Replies carry `tag` unless it is 0.
+  void Apply(const Command& command, Tag tag, Effects* effects);
+  // OK, or the status with which Apply would answer.
+  absl::Status Check(const Command& command) const;
+
+  void Snapshot(codec::Writer& writer) const;
+  // False for bytes that are no snapshot of a ledger with these options; the state is then unusable.
+  bool Restore(codec::Reader& reader);
+  uint64_t Hash() const;
+  // What must hold between any two commands; InvariantsHold names the one that does not.
+  absl::Status InvariantsHold() const;
+  void CheckInvariants() const;
+
+  // ---- steps
+  const Step* step(StepId step) const;
+  std::vector<const Step*> StepsNewestFirst() const;
+  StepId next_step() const { return next_step_; }  // to commit
+  StepId next_to_open() const;
+  // The version that the last committed step made.
+  PolicyVersion committed_version() const { return committed_version_; }
+  // O(slots). FailedPrecondition if the step is not sealed, Aborted for an old revision.
+  absl::StatusOr<MicroBatchView> ViewMicroBatch(StepId step, Revision revision,
+                                                const MicroBatchRef& ref) const;
+
+  // ---- sources; their ids are dense
+  const std::vector<Source>& sources() const { return sources_; }
+  const Source* source(SourceId id) const;
+  const Source* FindSource(std::string_view name) const;
+
+  // ---- versions
+  uint32_t branch() const { return versions_.branch; }
+  const codec::VersionState& versions() const { return versions_; }  // as the shards know it
+  const Announcement& published() const { return published_; }
+  const std::optional<Announcement>& pending() const { return pending_; }
+  // Oldest first; bounded.
+  const std::deque<Announcement>& announcements() const { return announcements_; }
+
+  // ---- trainers
+  Generation generation() const { return generation_; }
+  const Mesh& mesh() const { return mesh_; }
+  const std::vector<TrainerPlace>& places() const { return places_; }  // by (dp_rank, peer)
+  // Aborted for an older generation, InvalidArgument for one that never was.
+  absl::Status CheckGeneration(Generation generation) const;
+
+  const std::map<std::string, Adoption>& adoptions() const { return adoptions_; }
+  const Counters& counters() const { return counters_; }
+  const Options& options() const { return options_; }
+  const codec::PeerOutbox& outbox(ShardId shard) const { return channels_[shard.value].outbox; }
+
+ private:
+  struct Channel {
+    codec::PeerOutbox outbox;
+    codec::PeerInbox inbox;
+    template <class A>
+    void Fields(A& a) {
+      a(outbox, inbox);
+    }
+  };
+
+  absl::Status Run(const PutSource& c, Tag tag, Effects* effects);
+  absl::Status Run(const AttachTrainer& c, Tag tag, Effects* effects);
+  absl::Status Run(const OpenStep& c, Tag tag, Effects* effects);
+  absl::Status Run(const RequestGroups& c, Tag tag, Effects* effects);
+  absl::Status Run(const FromShard& c, Tag tag, Effects* effects);
+  absl::Status Run(const ShardAcknowledged& c, Tag tag, Effects* effects);
+  absl::Status Run(const PutAdvantages& c, Tag tag, Effects* effects);
+  absl::Status Run(const PutColumns& c, Tag tag, Effects* effects);
+  absl::Status Run(const CommitStep& c, Tag tag, Effects* effects);
+  absl::Status Run(const AbortStep& c, Tag tag, Effects* effects);
+  absl::Status Run(const PublishVersion& c, Tag tag, Effects* effects);
+  absl::Status Run(const ReportAdoption& c, Tag tag, Effects* effects);
+
+  absl::Status CheckOne(const PutSource& c) const;
+  absl::Status CheckOne(const AttachTrainer& c) const;
+  absl::Status CheckOne(const OpenStep& c) const;
+  absl::Status CheckOne(const RequestGroups& c) const;
+  absl::Status CheckOne(const FromShard& c) const;
+  absl::Status CheckOne(const ShardAcknowledged& c) const;
+  absl::Status CheckOne(const PutAdvantages& c) const;
+  absl::Status CheckOne(const PutColumns& c) const;
+  absl::Status CheckOne(const CommitStep& c) const;
+  absl::Status CheckOne(const AbortStep& c) const;
+  absl::Status CheckOne(const PublishVersion& c) const;
+  absl::Status CheckOne(const ReportAdoption& c) const;
+
+  Step* FindStep(StepId step);
+  absl::Status CheckSpec(const StepSpec& spec) const;
+  absl::Status CheckReplan(const Step& step, const StepSpec& spec) const;
+  absl::Status CheckChannels() const;
+  absl::Status CheckCurrent(const Step* step, StepId id, Revision revision) const;
+  void Begin(const OpenStep& c, const StepSpec& spec);
+  void Replan(Step& step, const StepSpec& spec, Effects* effects);
+  void TakeReserved(ShardId shard, const codec::Reserved& reserved, Effects* effects);
+  // Seals the step if it holds enough, or lets it wait for advantages.
+  void SealIfComplete(Step& step, Effects* effects);
+  void Seal(Step& step, Effects* effects);
+  // Ends the step and the live ones after it; their groups go back.
+  void Abort(StepId step, const std::string& why, Effects* effects);
+  void DropWritten(Step& step, Effects* effects);
+  std::vector<ShardId> ShardsOf(const Step& step) const;
+
+  void Send(ShardId shard, const codec::ToShard& message, Effects* effects);
+  // Tells the shards, if anything in VersionState is not as they know it.
+  void SendVersionState(Effects* effects);
+  codec::VersionState CurrentVersionState() const;
+  uint64_t RolloutsOf(const Step& step) const;
+
+  template <class A>
+  void Fields(A& a);
+
+  const Options options_;
+  std::vector<Source> sources_;
+  std::vector<Channel> channels_;
+
+  Generation generation_;
+  Mesh mesh_;
+  std::vector<TrainerPlace> places_;
+  std::deque<uint64_t> displaced_;  // processes that lost their place to another; oldest first
+
+  std::map<StepId, Step> steps_;
+  StepId next_step_{1};
+  PolicyVersion committed_version_;
+  uint64_t last_request_ = 0;
+
+  codec::VersionState versions_;
+  Announcement published_;
+  std::optional<Announcement> pending_;
+  std::deque<Announcement> announcements_;
+  uint64_t rollouts_since_published_ = 0;  // committed
+  uint64_t measured_rollouts_ = 0;         // per published version, smoothed
+
+  std::map<std::string, Adoption> adoptions_;
+  Counters counters_;
+};
+
+}  // namespace forebay::ledger
