@@ -12,7 +12,8 @@
 namespace forebay::batch {
 
 // cost(n) = linear * n + quadratic * n^2 for a sequence of n tokens: the matrix multiplications
-// and the attention of one layer (the defaults are verl's, hidden size 4096). Only the ratio counts.
+// and the attention of one layer (the defaults are verl's, hidden size 4096). Only the ratio
+// counts.
 struct Cost {
   double linear = 24576;
   double quadratic = 1;

@@ -44,6 +44,7 @@ Dealer::Dealer(absl::Span<const uint32_t> sizes, absl::Span<const uint64_t> cost
       costs_(costs),
       owners_(owners),
       slots_(slots),
+      capacity_(capacity),
       width_(std::bit_ceil(slots)),
       owner_(sizes.size()),
       slot_(sizes.size()),
@@ -53,7 +54,10 @@ Dealer::Dealer(absl::Span<const uint32_t> sizes, absl::Span<const uint64_t> cost
   FOREBAY_CHECK(sizes.size() == costs.size());
   FOREBAY_CHECK(sizes.empty() || sizes[0] <= capacity);
   for (uint32_t owner = 0; owner < owners; ++owner) {
-    std::fill(Gaps(owner) + width_ + slots_, Gaps(owner) + 2 * width_, 0);
+    uint32_t* gaps = Gaps(owner);
+    std::fill(gaps + width_ + slots_, gaps + 2 * width_, 0);
+    for (uint32_t node = width_; node-- > 1;)
+      gaps[node] = std::max(gaps[2 * node], gaps[2 * node + 1]);
   }
 }
 
@@ -78,6 +82,7 @@ uint32_t Dealer::FirstFit(uint32_t owner, uint32_t size) {
 }
 
 void Dealer::Place(uint32_t item, uint32_t owner, uint32_t slot) {
+  FOREBAY_CHECK(Gap(owner, slot) >= sizes_[item]);
   owner_[item] = owner;
   slot_[item] = slot;
   load_[owner] += costs_[item];
@@ -146,6 +151,26 @@ void Dealer::Level(uint64_t enough) {
   }
 }
 
+void Dealer::FillSlots(uint64_t most) {
+  std::vector<uint32_t> counts(owners_);
+  for (const uint32_t owner : owner_) ++counts[owner];
+  auto cheapest = static_cast<uint32_t>(sizes_.size());  // items from here on are settled
+  for (uint32_t poor = 0; poor < owners_; ++poor) {
+    for (uint32_t slot = 0; slot < slots_ && counts[poor] < slots_; ++slot) {
+      if (Gap(poor, slot) != capacity_) continue;
+      while (cheapest > 0 && counts[owner_[cheapest - 1]] <= slots_) --cheapest;
+      if (cheapest == 0) return;
+      const uint32_t item = cheapest - 1;
+      if (load_[poor] + costs_[item] > most) break;
+      --cheapest;
+      --counts[owner_[item]];
+      ++counts[poor];
+      Remove(item);
+      Place(item, poor, slot);
+    }
+  }
+}
+
 std::optional<Dealer::Exchange> Dealer::BestExchange(uint32_t heavy,
                                                      const std::set<uint64_t>& by_load) {
   std::optional<Exchange> best;
@@ -153,8 +178,8 @@ std::optional<Dealer::Exchange> Dealer::BestExchange(uint32_t heavy,
   for (const uint64_t key : by_load) {
     const uint32_t light = OwnerOf(key);
     if (light == heavy || tried++ == kLightOwners) break;
-    const uint64_t visits =
-        items_[heavy].size() + items_[light].size() + uint64_t{slots_} * 2;
+    uint64_t visits = items_[heavy].size() + items_[light].size();
+    if (constrained_) visits += uint64_t{bins_tried()} * bins_tried();
     if (visits > visits_left_) return best;
     visits_left_ -= visits;
     ConsiderItems(heavy, light, best);
@@ -203,9 +228,8 @@ void Dealer::ConsiderItems(uint32_t heavy, uint32_t light, std::optional<Exchang
 void Dealer::ConsiderBins(uint32_t heavy, uint32_t light, std::optional<Exchange>& best) {
   const uint64_t* gives = &slot_cost_[size_t{heavy} * slots_];
   const uint64_t* takes = &slot_cost_[size_t{light} * slots_];
-  const uint32_t tried = std::min(slots_, 32u);
-  for (uint32_t give = 0; give < tried; ++give) {
-    for (uint32_t take = 0; take < tried; ++take) {
+  for (uint32_t give = 0; give < bins_tried(); ++give) {
+    for (uint32_t take = 0; take < bins_tried(); ++take) {
       Offer(heavy, gives[give], takes[take], {light, give, take, true, 0}, best);
     }
   }
@@ -240,7 +264,7 @@ void Dealer::ApplyBins(uint32_t heavy, const Exchange& exchange) {
   const auto part = [&](uint32_t from, uint32_t slot, uint32_t to, uint32_t to_slot,
                         std::vector<uint32_t>& kept, std::vector<uint32_t>& gone) {
     for (const uint32_t item : items_[from]) {
-      const bool moves = owner_[item] == from && slot_[item] == slot;
+      const bool moves = slot_[item] == slot;
       (moves ? gone : kept).push_back(item);
       if (!moves) continue;
       owner_[item] = to;

@@ -1,9 +1,9 @@
 // Deals sequences to owners so that costs are level and token budgets hold.
 //
 // An owner (a data-parallel rank) has `slots` bins (its micro-batches) of `capacity` tokens each.
-// Two passes: longest first to the owner with the least cost that still has room (Graham's LPT
-// rule), then exchanges between the heaviest owner and light ones. An owner's bins are filled
-// first-fit decreasing.
+// Passes: longest first to the owner with the least cost that still has room (Graham's LPT
+// rule); exchanges between the heaviest owner and light ones; empty bins filled. An owner's bins
+// are packed first-fit decreasing.
 //
 // A value; not thread-safe. Callers give sizes in descending order, none above the capacity, with
 // costs that descend with them, are at least 1 and sum to less than 2^kTotalCostBits.
@@ -34,6 +34,11 @@ class Dealer {
   // `enough` and an exchange helps. The work is bounded by a multiple of the number of items.
   void Level(uint64_t enough);
 
+  // Third pass: gives owners with fewer items than slots the cheapest items of owners with more, as
+  // long as no load rises above `most`, so that no slot is empty without need.
+  void FillSlots(uint64_t most);
+
+  uint32_t slots() const { return slots_; }
   uint32_t owner(size_t item) const { return owner_[item]; }
   uint32_t slot(size_t item) const { return slot_[item]; }
   uint64_t load(uint32_t owner) const { return load_[owner]; }
@@ -52,9 +57,11 @@ class Dealer {
     uint64_t heavier;  // the larger of the two loads afterwards
   };
   static constexpr uint32_t kNothing = ~0u;
+  static constexpr uint32_t kBinsTried = 32;
 
   uint32_t* Gaps(uint32_t owner) { return &gaps_[size_t{owner} * 2 * width_]; }
   uint32_t Gap(uint32_t owner, uint32_t slot) { return Gaps(owner)[width_ + slot]; }
+  uint32_t bins_tried() const { return slots_ < kBinsTried ? slots_ : kBinsTried; }
   void SetGap(uint32_t owner, uint32_t slot, uint32_t gap);
   uint32_t FirstFit(uint32_t owner, uint32_t size);
   void Place(uint32_t item, uint32_t owner, uint32_t slot);
@@ -74,6 +81,7 @@ class Dealer {
   absl::Span<const uint64_t> costs_;
   uint32_t owners_;
   uint32_t slots_;
+  uint32_t capacity_;
   uint32_t width_;  // slots rounded up to a power of two
   bool constrained_ = false;
   std::vector<uint32_t> owner_;  // by item
