@@ -282,23 +282,22 @@ def run_fuzz(context: Context) -> Result:
 
 def run_asan(context: Context) -> Result:
     result = ctest(context, ASAN, ["unit", "transcripts", "simulation", "integration"])
-    result.add(against_sanitized_daemon(context, ASAN))
-    return result
+    return against_sanitized_daemon(context, ASAN, result)
 
 
 def run_tsan(context: Context) -> Result:
     """What has threads; the pure core has none."""
     result = ctest(context, "tsan", ["threads", "tsan"])
-    result.add(against_sanitized_daemon(context, "tsan"))
+    return against_sanitized_daemon(context, "tsan", result)
+
+
+def against_sanitized_daemon(context: Context, preset: str, result: Result) -> Result:
+    """Adds the integration tests but for those marked `timing`, with a daemon of another preset."""
+    built = Result() if result.failed else build(context, preset, ["bufferd", "buffer-ctl"])
+    result.add(built)
+    if not result.failed and (context.tree(preset) / "bin" / "bufferd").exists():
+        result.add(pytest(context, ["tests/integration"], preset, ["-m", "not timing"]))
     return result
-
-
-def against_sanitized_daemon(context: Context, preset: str) -> Result:
-    """The integration tests but for those marked `timing`, with a daemon of another preset."""
-    result = build(context, preset, ["bufferd", "buffer-ctl"])
-    if result.failed or not (context.tree(preset) / "bin" / "bufferd").exists():
-        return result
-    return pytest(context, ["tests/integration"], preset, ["-m", "not timing"])
 
 
 SUITES: dict[str, Callable[[Context], Result]] = {
