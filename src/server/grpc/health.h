@@ -1,0 +1,35 @@
+// grpc.health.v1.Health, Check and Watch, as handlers on this layer (see rpc_server.h for why).
+//
+// SetServing may be called from any thread. The object outlives the server.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "server/grpc/method_table.h"
+
+namespace forebay::server {
+
+class Health {
+ public:
+  // Adds the two methods. Every service that is in the table by the time it is asked for has the server's own state.
+  void AddTo(MethodTable* methods);
+  void SetServing(bool serving);
+
+ private:
+  class Watcher;
+  uint32_t StateOf(const std::string& service) const;
+
+  const MethodTable* methods_ = nullptr;
+  mutable absl::Mutex mutex_;
+  bool serving_ ABSL_GUARDED_BY(mutex_) = true;
+  uint64_t last_watcher_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<uint64_t, StreamRef> watchers_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, Watcher*> watching_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace forebay::server

@@ -1,0 +1,71 @@
+// The contents of tasks (external id, payload, attributes, encoded as fields of an Assignment): append-only arenas.
+//
+// An item costs its bytes and a length of one to five bytes; its id is its place. Thread-safe: adds take a lock once a batch,
+// reads none. Views stay good as long as the store: arenas are never freed, dead bytes are only counted.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "base/ids.h"
+
+namespace forebay::storage {
+
+struct ContentUse {
+  uint64_t items = 0;
+  uint64_t bytes = 0;       // of items, lengths included
+  uint64_t dead_bytes = 0;  // of items that were killed
+  uint64_t arena_bytes = 0;
+};
+
+class ContentStore {
+ public:
+  static constexpr uint64_t kArenaBytes = uint64_t{1} << 20;
+  // Larger items are refused; one that does not fit an arena gets one of its own.
+  static constexpr uint64_t kItemBytesMax = uint64_t{64} << 20;
+
+  explicit ContentStore(uint64_t bytes_max) : bytes_max_(bytes_max) {}
+  ~ContentStore();
+
+  // Adds all or none; ids[i] belongs to items[i]. ResourceExhausted when they do not fit bytes_max.
+  absl::Status Add(absl::Span<const std::string_view> items, absl::Span<PayloadId> ids);
+  absl::StatusOr<std::string_view> Read(PayloadId id) const;
+  // The items are used no more.
+  void Kill(absl::Span<const PayloadId> ids);
+  ContentUse use() const;
+
+ private:
+  // An id is (arena + 1) << kOffsetBits | offset; an item of its own arena is at offset 0.
+  static constexpr int kOffsetBits = 20;
+  static constexpr size_t kFan = 1024;  // arenas are found in two steps of this width
+  struct Arena {
+    std::unique_ptr<char[]> bytes;
+    uint64_t size = 0;
+    std::atomic<uint64_t> used{0};
+  };
+  struct Directory {
+    std::array<std::atomic<Arena*>, kFan> arenas{};
+  };
+
+  const Arena* Find(uint64_t arena) const;
+  Arena* NewArena(uint64_t size) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  PayloadId Put(std::string_view item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const uint64_t bytes_max_;
+  std::array<std::atomic<Directory*>, kFan> directories_{};
+  mutable absl::Mutex mutex_;
+  uint64_t arenas_ ABSL_GUARDED_BY(mutex_) = 0;
+  Arena* open_ ABSL_GUARDED_BY(mutex_) = nullptr;  // the one that small items go to
+  uint64_t open_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  ContentUse use_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace forebay::storage
