@@ -1,0 +1,242 @@
+#include "node/engine.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace forebay::node {
+namespace {
+
+constexpr uint32_t kTickMs = 10;
+// Of a rollout, before any was measured: text and per-token data of a long answer.
+constexpr uint64_t kExpectedRolloutBytes = 512 * 1024;
+// How long an Acquire that found nothing anywhere waits at one shard before it looks at the next.
+constexpr uint32_t kRoundWaitMs = 200;
+
+}  // namespace
+
+uint64_t Engine::NowMs() {
+  const auto since = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(since).count());
+}
+
+Engine::Ledger::Ledger(Engine* e, const Options& options)
+    : engine(e),
+      state({.run_seed = options.run_seed,
+             .shards = options.shards,
+             .open_steps_max = options.open_steps_max}),
+      loop(&state, &log, this) {}
+
+void Engine::Ledger::OnReply(ledger::Tag tag, ledger::Reply&& reply) {
+  calls.Answer(tag, std::move(reply));
+}
+
+void Engine::Ledger::OnDead(const std::vector<PayloadId>& payloads) {
+  engine->dead_->FreePayloads(payloads);
+}
+
+void Engine::Ledger::SendToShard(ShardId shard, const codec::NumberedMessage& message) {
+  auto& s = *engine->shards_[shard.value];
+  s.serial.Post([&s, message] { s.loop.FromLedger(NowMs(), message); });
+}
+
+void Engine::Ledger::AcknowledgeShard(ShardId shard, uint64_t number) {
+  auto& s = *engine->shards_[shard.value];
+  s.serial.Post([&s, number] { s.loop.LedgerAcknowledged(NowMs(), number); });
+}
+
+void Engine::Ledger::OnStepChanged(StepId step) {
+  // The watchers look at the loop from outside of it, after the command that changed the step.
+  serial.Post([this, step] {
+    for (size_t i = 0; i < step_waits.size();) {
+      if (step_waits[i].step == step && step_waits[i].watcher(loop, false)) {
+        step_waits.erase(step_waits.begin() + static_cast<std::ptrdiff_t>(i));
+      } else {
+        ++i;
+      }
+    }
+  });
+}
+
+void Engine::Ledger::OnAnnouncement(const ledger::Announcement& announcement) {
+  for (auto& [id, watcher] : policy_watchers) watcher(announcement);
+}
+
+void Engine::Ledger::EndWaits(uint64_t now_ms) {
+  for (size_t i = 0; i < step_waits.size();) {
+    if (now_ms >= step_waits[i].until_ms) {
+      step_waits[i].watcher(loop, true);
+      step_waits.erase(step_waits.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+}
+
+Engine::Shard::Shard(Engine* e, ShardId shard, const Options& options)
+    : engine(e),
+      id(shard),
+      state(shard::Options{.shard = shard, .run_seed = options.run_seed}),
+      loop(&state, &log, this, NowMs()) {}
+
+void Engine::Shard::OnReply(shard::Tag tag, shard::Reply&& reply) {
+  calls.Answer(tag, std::move(reply));
+}
+
+void Engine::Shard::OnDead(const std::vector<PayloadId>& payloads,
+                           const std::vector<PayloadId>& contents) {
+  if (!payloads.empty()) engine->dead_->FreePayloads(payloads);
+  if (!contents.empty()) engine->dead_->FreeContents(contents);
+}
+
+void Engine::Shard::SendToLedger(const codec::NumberedMessage& message) {
+  auto& ledger = engine->ledger_;
+  ledger.serial.Post(
+      [&ledger, id = id, message] { ledger.loop.FromShard(NowMs(), id, message); });
+}
+
+void Engine::Shard::AcknowledgeLedger(uint64_t number) {
+  auto& ledger = engine->ledger_;
+  ledger.serial.Post(
+      [&ledger, id = id, number] { ledger.loop.ShardAcknowledged(NowMs(), id, number); });
+}
+
+void Engine::Shard::OnSummary(const codec::ReadySummary& summary) {
+  auto& ledger = engine->ledger_;
+  ledger.serial.Post([&ledger, summary] { ledger.loop.OnSummary(NowMs(), summary); });
+}
+
+Engine::Engine(Options options, DeadBytes* dead) : dead_(dead), ledger_(this, options) {
+  for (uint32_t i = 0; i < options.shards; ++i) {
+    shards_.push_back(
+        std::make_unique<Shard>(this, ShardId(static_cast<uint8_t>(i)), options));
+  }
+  ledger_.serial.Post([this] { ledger_.loop.Resend(); });
+  timer_ = std::thread([this] { TimerThread(); });
+}
+
+Engine::~Engine() {
+  {
+    absl::MutexLock lock(&timer_mutex_);
+    stopping_ = true;
+  }
+  timer_.join();
+  for (auto& shard : shards_) shard->serial.Flush();
+  ledger_.serial.Flush();
+}
+
+ShardId Engine::ShardOf(uint64_t external_hash) const {
+  return ShardId(static_cast<uint8_t>(external_hash % shards_.size()));
+}
+
+void Engine::AcquireOne(ShardId shard, shard::Assign request, uint32_t wait_ms,
+                        Done<shard::AssignReply> done) {
+  auto& s = *shards_[shard.value];
+  s.serial.Post(
+      [&s, request = std::move(request), wait_ms, done = std::move(done)]() mutable {
+        const auto tag = s.calls.Add([done = std::move(done)](shard::Reply&& reply) mutable {
+          done(std::get<shard::AssignReply>(std::move(reply)));
+        });
+        s.loop.Acquire(NowMs(), tag, std::move(request), wait_ms);
+      });
+}
+
+struct Engine::Round {
+  shard::Assign request;
+  uint64_t until_ms = 0;
+  uint32_t visited = 0;
+  shard::AssignReply answer;
+  Done<shard::AssignReply> done;
+};
+
+void Engine::Acquire(shard::Assign request, uint32_t wait_ms, Done<shard::AssignReply> done) {
+  if (shards_.size() == 1) {
+    return AcquireOne(ShardId(0), std::move(request), wait_ms, std::move(done));
+  }
+  auto round = std::make_unique<Round>();
+  round->request = std::move(request);
+  round->until_ms = NowMs() + wait_ms;
+  round->done = std::move(done);
+  NextInRound(std::move(round));
+}
+
+// The order of the shards follows from the request id, so that a repeated request meets the same answers.
+void Engine::NextInRound(std::unique_ptr<Round> round) {
+  const uint64_t now = NowMs();
+  const auto count = static_cast<uint32_t>(shards_.size());
+  const bool went_round = round->visited >= count;
+  const bool found = !round->answer.assignments.empty();
+  const bool enough = round->answer.assignments.size() >= round->request.max;
+  if (enough || (went_round && (found || now >= round->until_ms))) {
+    return round->done(std::move(round->answer));
+  }
+  const auto index = (round->request.request_id + round->visited) % count;
+  ++round->visited;
+  shard::Assign request = round->request;
+  request.max -= static_cast<uint32_t>(round->answer.assignments.size());
+  const uint64_t left = round->until_ms > now ? round->until_ms - now : 0;
+  const auto wait = went_round ? static_cast<uint32_t>(std::min<uint64_t>(left, kRoundWaitMs)) : 0;
+  AcquireOne(ShardId(static_cast<uint8_t>(index)), std::move(request), wait,
+             [this, round = std::move(round)](shard::AssignReply&& reply) mutable {
+               auto& all = round->answer.assignments;
+               all.insert(all.end(), reply.assignments.begin(), reply.assignments.end());
+               round->answer.reason = reply.reason;
+               NextInRound(std::move(round));
+             });
+}
+
+void Engine::WatchStep(StepId step, uint32_t wait_ms, StepWatcher watcher) {
+  ledger_.serial.Post([this, step, wait_ms, watcher = std::move(watcher)]() mutable {
+    if (watcher(ledger_.loop, wait_ms == 0)) return;
+    if (wait_ms == 0) return;
+    ledger_.step_waits.push_back({step, NowMs() + wait_ms, std::move(watcher)});
+  });
+}
+
+uint64_t Engine::WatchPolicy(PolicyWatcher watcher) {
+  static std::atomic<uint64_t> next{1};
+  const uint64_t id = next.fetch_add(1);
+  ledger_.serial.Post([this, id, watcher = std::move(watcher)]() mutable {
+    watcher(ledger_.state.published());
+    if (ledger_.state.pending()) watcher(*ledger_.state.pending());
+    ledger_.policy_watchers.emplace_back(id, std::move(watcher));
+  });
+  return id;
+}
+
+void Engine::UnwatchPolicy(uint64_t id) {
+  ledger_.serial.Post([this, id] {
+    std::erase_if(ledger_.policy_watchers, [id](const auto& w) { return w.first == id; });
+  });
+}
+
+void Engine::TimerThread() {
+  while (true) {
+    {
+      absl::MutexLock lock(&timer_mutex_);
+      if (timer_mutex_.AwaitWithTimeout(absl::Condition(&stopping_), absl::Milliseconds(kTickMs))) {
+        return;
+      }
+    }
+    TickAll();
+  }
+}
+
+void Engine::TickAll() {
+  const bool starved = dead_->Starved();
+  const uint64_t free_bytes = dead_->FreePayloadBytes() / shards_.size();
+  for (auto& shard : shards_) {
+    shard->serial.Post([s = shard.get(), starved, free_bytes] {
+      s->loop.primary().SetMemory(free_bytes, kExpectedRolloutBytes);
+      if (starved) s->loop.Propose(NowMs(), 0, shard::DropForBudget{});
+      s->loop.Tick(NowMs());
+    });
+  }
+  ledger_.serial.Post([this] {
+    const uint64_t now = NowMs();
+    ledger_.loop.Tick(now);
+    ledger_.EndWaits(now);
+  });
+}
+
+}  // namespace forebay::node

@@ -1,0 +1,168 @@
+// The state machines of one node, made safe for threads: shard loops and the ledger loop, each in a Serial of its own.
+//
+// Thread-safe. `done` callbacks run inside the loop that answers: they must not block, and may call the engine again.
+// The stores outlive the engine. Every call is answered exactly once, unless the engine is destroyed first.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/synchronization/mutex.h"
+#include "node/calls.h"
+#include "node/ledger_loop.h"
+#include "node/serial.h"
+#include "node/shard_loop.h"
+
+namespace forebay::node {
+
+// Where freed payloads and task contents go.
+class DeadBytes {
+ public:
+  virtual ~DeadBytes() = default;
+  virtual void FreePayloads(const std::vector<PayloadId>& payloads) = 0;
+  virtual void FreeContents(const std::vector<PayloadId>& contents) = 0;
+  // Bytes that new groups may still count on.
+  virtual uint64_t FreePayloadBytes() const = 0;
+  // Pushes wait for room and none comes: an incomplete group must go.
+  virtual bool Starved() const = 0;
+};
+
+class Engine {
+ public:
+  struct Options {
+    uint32_t shards = 1;
+    uint64_t run_seed = 0;
+    uint32_t open_steps_max = 2;
+  };
+  template <class R>
+  using Done = absl::AnyInvocable<void(R&&)>;
+  // Looks at a step each time it changes; true when it has answered and waits no more.
+  using StepWatcher = absl::AnyInvocable<bool(LedgerLoop&, bool timed_out)>;
+  using PolicyWatcher = absl::AnyInvocable<void(const ledger::Announcement&)>;
+
+  Engine(Options options, DeadBytes* dead);
+  ~Engine();
+
+  uint32_t shards() const { return static_cast<uint32_t>(shards_.size()); }
+  // The shard that owns a task of this id.
+  ShardId ShardOf(uint64_t external_hash) const;
+
+  // Assignments from the shards in turn; waits up to wait_ms for the first.
+  void Acquire(shard::Assign request, uint32_t wait_ms, Done<shard::AssignReply> done);
+  // Asks one shard; the answer must be an R.
+  template <class R>
+  void Ask(ShardId shard, shard::Command command, Done<R> done) {
+    auto& s = *shards_[shard.value];
+    s.serial.Post([this, &s, command = std::move(command), done = std::move(done)]() mutable {
+      const auto tag = s.calls.Add([done = std::move(done)](shard::Reply&& reply) mutable {
+        done(std::get<R>(std::move(reply)));
+      });
+      s.loop.Propose(NowMs(), tag, std::move(command));
+    });
+  }
+  template <class R>
+  void AskLedger(ledger::Command command, Done<R> done) {
+    ledger_.serial.Post([this, command = std::move(command), done = std::move(done)]() mutable {
+      const auto tag = ledger_.calls.Add([done = std::move(done)](ledger::Reply&& reply) mutable {
+        // A refusal is a StatusReply whatever was asked.
+        if (auto* refusal = std::get_if<ledger::StatusReply>(&reply)) {
+          if constexpr (!std::is_same_v<R, ledger::StatusReply>) {
+            R answer;
+            answer.status = std::move(refusal->status);
+            return done(std::move(answer));
+          }
+        }
+        done(std::get<R>(std::move(reply)));
+      });
+      ledger_.loop.Propose(NowMs(), tag, std::move(command));
+    });
+  }
+
+  // Runs `f` inside the loop, between commands; for queries and renewals. It must not block.
+  template <class F>
+  void OnShard(ShardId shard, F&& f) {
+    auto& s = *shards_[shard.value];
+    s.serial.Post([this, &s, f = std::forward<F>(f)]() mutable { f(s.loop, NowMs()); });
+  }
+  template <class F>
+  void OnLedger(F&& f) {
+    ledger_.serial.Post([this, f = std::forward<F>(f)]() mutable { f(ledger_.loop, NowMs()); });
+  }
+
+  // Calls `watcher` now, whenever the step changes, and at the end of the wait.
+  void WatchStep(StepId step, uint32_t wait_ms, StepWatcher watcher);
+  // Calls `watcher` with the newest announcements now, and with each new one, until it is removed.
+  uint64_t WatchPolicy(PolicyWatcher watcher);
+  void UnwatchPolicy(uint64_t id);
+
+  // Milliseconds of the steady clock.
+  static uint64_t NowMs();
+
+ private:
+  struct Shard;
+  struct Ledger final : LedgerPort {
+    Ledger(Engine* engine, const Options& options);
+    void OnReply(ledger::Tag tag, ledger::Reply&& reply) override;
+    void OnDead(const std::vector<PayloadId>& payloads) override;
+    void SendToShard(ShardId shard, const codec::NumberedMessage& message) override;
+    void AcknowledgeShard(ShardId shard, uint64_t number) override;
+    void OnStepChanged(StepId step) override;
+    void OnAnnouncement(const ledger::Announcement& announcement) override;
+    void EndWaits(uint64_t now_ms);
+
+    struct StepWait {
+      StepId step;
+      uint64_t until_ms;
+      StepWatcher watcher;
+    };
+    Engine* const engine;
+    Serial serial;
+    ledger::State state;
+    NullLog<ledger::Command> log;
+    LedgerLoop loop;
+    Calls<ledger::Reply> calls;
+    std::vector<StepWait> step_waits;
+    std::vector<std::pair<uint64_t, PolicyWatcher>> policy_watchers;
+  };
+  struct Shard final : ShardPort {
+    Shard(Engine* engine, ShardId id, const Options& options);
+    void OnReply(shard::Tag tag, shard::Reply&& reply) override;
+    void OnDead(const std::vector<PayloadId>& payloads,
+                const std::vector<PayloadId>& contents) override;
+    void SendToLedger(const codec::NumberedMessage& message) override;
+    void AcknowledgeLedger(uint64_t number) override;
+    void OnSummary(const codec::ReadySummary& summary) override;
+
+    Engine* const engine;
+    const ShardId id;
+    Serial serial;
+    shard::State state;
+    NullLog<shard::Command> log;
+    ShardLoop loop;
+    Calls<shard::Reply> calls;
+  };
+
+  // An Acquire that goes round the shards.
+  struct Round;
+  void AcquireOne(ShardId shard, shard::Assign request, uint32_t wait_ms,
+                  Done<shard::AssignReply> done);
+  void NextInRound(std::unique_ptr<Round> round);
+  void TimerThread();
+  void TickAll();
+
+  DeadBytes* const dead_;
+  Ledger ledger_;
+  std::vector<std::unique_ptr<Shard>> shards_;
+
+  absl::Mutex timer_mutex_;
+  bool stopping_ ABSL_GUARDED_BY(timer_mutex_) = false;
+  std::thread timer_;
+};
+
+}  // namespace forebay::node

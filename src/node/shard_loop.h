@@ -1,0 +1,66 @@
+// Drives one shard: requests to its Primary, commands through its log to its State, effects to a port.
+//
+// No threads, no clock: the caller passes the time and calls from one thread at a time; the port must not call back into the
+// same loop. The daemon and the simulator run this same loop. The state, the log and the port outlive it.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "codec/peer_messages.h"
+#include "node/log.h"
+#include "shard/messages.h"
+#include "shard/primary.h"
+#include "shard/state.h"
+
+namespace forebay::node {
+
+// Where a shard's effects go; called from within the loop, after the command that caused them is committed.
+class ShardPort {
+ public:
+  virtual ~ShardPort() = default;
+  virtual void OnReply(shard::Tag tag, shard::Reply&& reply) = 0;
+  virtual void OnDead(const std::vector<PayloadId>& payloads,
+                      const std::vector<PayloadId>& contents) = 0;
+  virtual void SendToLedger(const codec::NumberedMessage& message) = 0;
+  virtual void AcknowledgeLedger(uint64_t number) = 0;
+  // What is ready has changed.
+  virtual void OnSummary(const codec::ReadySummary& summary) = 0;
+};
+
+class ShardLoop {
+ public:
+  ShardLoop(shard::State* state, Log<shard::Command>* log, ShardPort* port, uint64_t now_ms);
+
+  void Acquire(uint64_t now_ms, shard::Tag tag, shard::Assign request, uint32_t wait_ms);
+  void Propose(uint64_t now_ms, shard::Tag tag, shard::Command command);
+  void FromLedger(uint64_t now_ms, const codec::NumberedMessage& message);
+  void LedgerAcknowledged(uint64_t now_ms, uint64_t number);
+  // Expiries, timeouts and waits that end; cheap when there is nothing to do.
+  void Tick(uint64_t now_ms);
+  // Sends again what the ledger has not acknowledged.
+  void Resend();
+
+  shard::Primary& primary() { return primary_; }
+  const shard::State& state() const { return *state_; }
+  LogPosition position() const { return position_; }
+
+ private:
+  void Run(uint64_t now_ms);
+  void Deliver();
+  void Summarize();
+
+  shard::State* const state_;
+  Log<shard::Command>* const log_;
+  ShardPort* const port_;
+  shard::Primary primary_;
+  LogPosition position_;
+  // Reused between calls, so that the hot path does not allocate.
+  shard::Output output_, more_;
+  shard::Effects effects_;
+  bool ready_may_have_changed_ = true;
+  codec::ReadySummary summary_;
+};
+
+}  // namespace forebay::node
