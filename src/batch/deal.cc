@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
+#include <iterator>
 
 #include "base/check.h"
 #include "batch/cost.h"
@@ -14,6 +15,7 @@ static_assert(kTotalCostBits + Dealer::kOwnerBits <= 64);
 
 // How many of the lightest owners an exchange is sought with.
 constexpr int kLightOwners = 8;
+constexpr uint64_t kGoodExchange = 4;
 constexpr uint64_t kVisitsPerItem = 8;
 constexpr uint64_t kVisitsAtLeast = 1 << 16;
 
@@ -145,7 +147,7 @@ void Dealer::Level(uint64_t enough) {
     if (!exchange.has_value()) break;
     by_load.erase(heavy_key);
     by_load.erase(Key(load_[exchange->light], exchange->light));
-    Apply(heavy, *exchange);
+    exchange->bins ? ApplyBins(heavy, *exchange) : ApplyItems(heavy, *exchange);
     by_load.insert(Key(load_[heavy], heavy));
     by_load.insert(Key(load_[exchange->light], exchange->light));
   }
@@ -184,6 +186,11 @@ std::optional<Dealer::Exchange> Dealer::BestExchange(uint32_t heavy,
     visits_left_ -= visits;
     ConsiderItems(heavy, light, best);
     if (constrained_) ConsiderBins(heavy, light, best);
+    // Most of what levelling these two could give is enough; work is better spent elsewhere.
+    const uint64_t middle = (load_[heavy] + load_[light]) / 2;
+    if (best.has_value() && best->heavier - middle <= (load_[heavy] - middle) / kGoodExchange) {
+      break;
+    }
   }
   return best;
 }
@@ -235,10 +242,6 @@ void Dealer::ConsiderBins(uint32_t heavy, uint32_t light, std::optional<Exchange
   }
 }
 
-void Dealer::Apply(uint32_t heavy, const Exchange& exchange) {
-  exchange.bins ? ApplyBins(heavy, exchange) : ApplyItems(heavy, exchange);
-}
-
 void Dealer::ApplyItems(uint32_t heavy, const Exchange& exchange) {
   const auto move = [this](uint32_t item, uint32_t to, uint32_t slot) {
     std::vector<uint32_t>& from_items = items_[owner_[item]];
@@ -260,29 +263,26 @@ void Dealer::ApplyItems(uint32_t heavy, const Exchange& exchange) {
 
 void Dealer::ApplyBins(uint32_t heavy, const Exchange& exchange) {
   const uint32_t light = exchange.light;
-  std::vector<uint32_t> stay[2];
-  const auto part = [&](uint32_t from, uint32_t slot, uint32_t to, uint32_t to_slot,
-                        std::vector<uint32_t>& kept, std::vector<uint32_t>& gone) {
-    for (const uint32_t item : items_[from]) {
-      const bool moves = slot_[item] == slot;
-      (moves ? gone : kept).push_back(item);
-      if (!moves) continue;
-      owner_[item] = to;
-      slot_[item] = to_slot;
+  std::vector<uint32_t> both;
+  std::merge(items_[heavy].begin(), items_[heavy].end(), items_[light].begin(), items_[light].end(),
+             std::back_inserter(both));
+  items_[heavy].clear();
+  items_[light].clear();
+  for (const uint32_t item : both) {
+    if (owner_[item] == heavy && slot_[item] == exchange.give) {
+      owner_[item] = light;
+      slot_[item] = exchange.take;
+    } else if (owner_[item] == light && slot_[item] == exchange.take) {
+      owner_[item] = heavy;
+      slot_[item] = exchange.give;
     }
-  };
-  part(heavy, exchange.give, light, exchange.take, stay[0], stay[1]);
-  const uint64_t given = slot_cost_[size_t{heavy} * slots_ + exchange.give];
-  const uint64_t taken = slot_cost_[size_t{light} * slots_ + exchange.take];
-  part(light, exchange.take, heavy, exchange.give, stay[1], stay[0]);
-  std::sort(stay[0].begin(), stay[0].end());
-  std::sort(stay[1].begin(), stay[1].end());
-  items_[heavy].swap(stay[0]);
-  items_[light].swap(stay[1]);
-  load_[heavy] = load_[heavy] - given + taken;
-  load_[light] = load_[light] - taken + given;
-  std::swap(slot_cost_[size_t{heavy} * slots_ + exchange.give],
-            slot_cost_[size_t{light} * slots_ + exchange.take]);
+    items_[owner_[item]].push_back(item);
+  }
+  uint64_t& given = slot_cost_[size_t{heavy} * slots_ + exchange.give];
+  uint64_t& taken = slot_cost_[size_t{light} * slots_ + exchange.take];
+  load_[heavy] -= given - taken;
+  load_[light] += given - taken;
+  std::swap(given, taken);
   const uint32_t heavy_gap = Gap(heavy, exchange.give);
   SetGap(heavy, exchange.give, Gap(light, exchange.take));
   SetGap(light, exchange.take, heavy_gap);

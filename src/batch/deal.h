@@ -73,7 +73,6 @@ class Dealer {
   void Offer(uint32_t heavy, uint64_t given, uint64_t taken, Exchange exchange,
              std::optional<Exchange>& best) const;
   bool Fits(uint32_t give, uint32_t take, uint32_t light);
-  void Apply(uint32_t heavy, const Exchange& exchange);
   void ApplyItems(uint32_t heavy, const Exchange& exchange);
   void ApplyBins(uint32_t heavy, const Exchange& exchange);
 

@@ -61,6 +61,20 @@ TEST(PackQuality, NeedsFewMoreMicroBatchesThanAnyPlan) {
   EXPECT_GE(sum / kSeeds, 0.99);
 }
 
+TEST(PackQuality, StaysBalancedWhereMicroBatchesAreNearlyFull) {
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    const auto sequences = ManyRollouts(seed, 6'400, 32'768);
+    uint64_t tokens = 0;
+    for (const SequenceSize& s : sequences) tokens += s.tokens;
+    PackSpec spec;
+    spec.dp = 64;
+    spec.token_budget = tokens * 100 / 99 / (spec.dp * 16) + 1;
+    const PlanQuality quality = Measure(sequences, spec, *Pack(sequences, spec));
+    EXPECT_GE(quality.token_fill, 0.985) << "seed " << seed;
+    EXPECT_LE(quality.imbalance, 0.01) << "seed " << seed;
+  }
+}
+
 TEST(PackQuality, BalancesMiniBatches) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     const auto sequences = ManyRollouts(seed, 256, 16'384);
