@@ -38,12 +38,10 @@ struct SourceCounters {
   uint64_t released = 0;
   uint64_t failed = 0;      // reported, or aborted with retry
   uint64_t partials = 0;    // unfinished attempts saved
-  // Pushes that were refused, by outcome; `late` ones are counted, not trained.
-  uint64_t duplicate = 0;
-  uint64_t late = 0;
-  uint64_t lease_lost = 0;
-  uint64_t invalid = 0;
-  uint64_t stale = 0;
+  // Pushes that were not taken, each attempt once. Those that change nothing (duplicates, old leases, malformed ones) are not
+  // counted in the state.
+  uint64_t late = 0;   // the group was closed
+  uint64_t stale = 0;  // an abandoned branch, or over the lag limit
   // Rollouts: accepted = held + reserved + trained + evaluated + sum of dropped.
   uint64_t accepted = 0;
   uint64_t held = 0;
@@ -69,8 +67,7 @@ struct SourceCounters {
 
   template <class A>
   void Fields(A& a) {
-    a(assignments, expired, released, failed, partials, duplicate, late, lease_lost, invalid, stale,
-      accepted, held, reserved, trained, evaluated);
+    a(assignments, expired, released, failed, partials, late, stale, accepted, held, reserved, trained, evaluated);
     for (uint64_t& d : dropped) a(d);
     a(baseline_only, masked, groups_begun, groups_complete, groups_filtered, groups_dropped,
       groups_trained, tasks_quarantined, tokens_accepted, tokens_trained, reward_sum, rewarded);

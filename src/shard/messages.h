@@ -15,6 +15,8 @@
 #include "base/ids.h"
 #include "codec/peer_channel.h"
 #include "codec/peer_messages.h"
+#include "curriculum/task_record.h"
+#include "rollout/sequence.h"
 
 namespace forebay::shard {
 
@@ -39,16 +41,7 @@ struct OpenSession {
   }
 };
 
-struct NewTask {
-  uint64_t external_hash = 0;  // Hash64 of the external id; two ids with one hash count as the same id
-  uint64_t content_hash = 0;   // of payload, attributes and weight
-  PayloadId content;           // external id, payload and attributes, in the task content store
-  float weight = 1;
-  template <class A>
-  void Fields(A& a) {
-    a(external_hash, content_hash, content, weight);
-  }
-};
+using curriculum::NewTask;
 
 struct AddTasks {
   SourceId source;
@@ -74,29 +67,9 @@ struct Assign {
   }
 };
 
-enum class RolloutStatus : uint8_t { kFinished, kTruncated, kAborted };
-
-struct VersionRun {
-  uint32_t offset = 0;
-  PolicyVersion version;
-  uint32_t loss_tokens = 0;
-  template <class A>
-  void Fields(A& a) {
-    a(offset, version, loss_tokens);
-  }
-};
-
-struct SequenceMeta {
-  uint32_t tokens = 0;
-  uint32_t prompt_tokens = 0;
-  uint32_t loss_tokens = 0;
-  std::optional<float> advantage;
-  std::vector<VersionRun> versions;  // empty: the assignment's version
-  template <class A>
-  void Fields(A& a) {
-    a(tokens, prompt_tokens, loss_tokens, advantage, versions);
-  }
-};
+using rollout::RolloutStatus;
+using rollout::SequenceMeta;
+using rollout::VersionRun;
 
 // What the shard keeps of a pushed rollout. The first sequence stands inline: most rollouts have one.
 struct RolloutMeta {
@@ -166,12 +139,14 @@ struct Expire {
   }
 };
 
-// Groups whose completion deadline or reward timeout is up, by the primary's clock.
+// Groups whose completion deadline is up, and attempts whose rollouts still lack a reward after the source's reward timeout,
+// by the primary's clock.
 struct GroupsTimedOut {
   std::vector<GroupId> groups;
+  std::vector<AttemptId> unrewarded;
   template <class A>
   void Fields(A& a) {
-    a(groups);
+    a(groups, unrewarded);
   }
 };
 
@@ -262,7 +237,9 @@ struct Assignment {
 
 struct AssignReply {
   std::vector<Assignment> assignments;
-  const char* reason = "";  // why fewer than asked; see AcquireResponse.reason
+  // Why there are fewer than asked: see AcquireResponse.reason; and "superseded": a newer request of the session came.
+  const char* reason = "";
+  absl::Status status;  // NotFound: the session is not known here, open it again
 };
 
 enum class PushResult : uint8_t {

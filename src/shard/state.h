@@ -152,7 +152,7 @@ class State {
   bool LeaseHeld(const LeaseRef& lease) const;
   // What an attempt belongs to; nullopt when it is not known (any more). What decoding a push needs.
   std::optional<TaskId> TaskOf(AttemptId attempt) const;
-  // Of rollouts that are held or reserved, and of partial attempts.
+  // Of rollouts that are held or reserved, partial attempts not counted.
   uint64_t payload_bytes() const;
   // Memory of all tables, task contents and payloads excluded; and what one rollout costs in them at a group of `group_size`.
   uint64_t memory_bytes() const;
