@@ -25,6 +25,10 @@ class IndexSet {
   // The smallest member that is >= from.
   std::optional<uint32_t> Next(uint32_t from) const;
 
+  // Members 64 * i to 64 * i + 63 as bits; i < words().
+  uint64_t word(size_t i) const { return levels_[0][i]; }
+  size_t words() const { return (size_t{size_} + 63) / 64; }
+
   size_t memory_bytes() const;
 
  private:

@@ -47,7 +47,8 @@ class Mixture {
   bool Before(const Place& a, const Place& b) const;
   // `place` was served so many attempts.
   void Charge(uint64_t attempts, Place* place);
-  static bool Valid(const Place& place);
+  // A place with this weight and share, its clocks at 0.
+  static Place FixedPlace(double weight, double minimum_share);
 
   template <class A>
   void Fields(A& a) {

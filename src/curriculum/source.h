@@ -84,6 +84,7 @@ class Source {
   void GroupDropped(uint32_t index);
   void GroupFinished(uint32_t index, const GroupStats& stats);
   void CountLost(uint64_t rollouts);
+  void CountCharged(uint64_t attempts) { counters_.charged += attempts; }
   bool CountFailure(uint32_t index, uint32_t max_failures);
   absl::Status SetWeight(uint32_t index, float weight);
   // True when it changed.

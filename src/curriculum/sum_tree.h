@@ -25,7 +25,7 @@ class SumTree {
   size_t memory_bytes() const;
 
  private:
-  void Add(uint32_t index, uint64_t delta);
+  void AddLevel();
 
   static constexpr uint32_t kFanOut = 16;
   ChunkedArray<uint32_t, 1024> leaves_;

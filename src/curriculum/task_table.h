@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -15,6 +16,9 @@
 #include "curriculum/task_record.h"
 
 namespace forebay::curriculum {
+
+// InvalidArgument if it is no number from 0 to kTaskWeightMax.
+absl::Status CheckWeight(float weight);
 
 class TaskTable {
  public:

@@ -1,0 +1,184 @@
+#include "curriculum/source.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "base/hash.h"
+
+namespace forebay::curriculum {
+namespace {
+
+// What a new group leaves of a task's earlier passes and failures.
+constexpr float kPassDecay = 0.9f;
+// The part of a new group in a task's mean length and duration.
+constexpr float kMeanStep = 0.25f;
+constexpr uint16_t kInFlightMax = UINT16_MAX;
+constexpr uint16_t kFailuresMax = (1 << 15) - 1;
+
+bool Valid(const TaskRecord& record) {
+  const auto in_range = [](float value) { return std::isfinite(value) && value >= 0; };
+  return in_range(record.pass_a) && in_range(record.pass_b) && in_range(record.mean_tokens) &&
+         in_range(record.mean_duration_ms) && CheckWeight(record.weight).ok();
+}
+
+}  // namespace
+
+Source::Source(SourceId id, uint64_t run_seed) : id_(id), order_(HashCombine(run_seed, id.value)) {}
+
+uint32_t Source::lease_ms() const {
+  const uint64_t most = std::min<uint64_t>(settings_.lease_max_ms, UINT32_MAX);
+  if (!duration_ms_.measured()) return static_cast<uint32_t>(most);
+  const double wanted = settings_.lease_duration_factor * duration_ms_.mean();
+  if (!(wanted < static_cast<double>(most))) return static_cast<uint32_t>(most);
+  const uint64_t least = std::min(settings_.lease_min_ms, most);
+  if (!(wanted > static_cast<double>(least))) return static_cast<uint32_t>(least);
+  return static_cast<uint32_t>(wanted);
+}
+
+absl::StatusOr<AddCount> Source::AddTasks(absl::Span<const NewTask> tasks,
+                                          std::vector<PayloadId>* unused_contents) {
+  const auto fresh = tasks_.CheckNew(tasks);
+  if (!fresh.ok()) return fresh.status();
+  auto next = fresh->begin();
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    if (next != fresh->end() && *next == i) {
+      ++next;
+      tasks_.Append(tasks[i]);
+      order_.Append(FixedWeight(tasks[i].weight), true);
+    } else if (tasks_[*tasks_.Find(tasks[i].external_hash)].content != tasks[i].content) {
+      unused_contents->push_back(tasks[i].content);
+    }
+  }
+  return AddCount{fresh->size(), tasks.size() - fresh->size()};
+}
+
+bool Source::CanDraw() const {
+  return !settings_.paused && order_.CanDraw(settings_.order, settings_.epochs);
+}
+
+std::optional<uint32_t> Source::Draw(Prng& prng) {
+  if (!CanDraw()) return std::nullopt;
+  const uint32_t index = order_.Draw(settings_.order, prng);
+  tasks_[index].last_epoch = static_cast<uint32_t>(order_.epoch() + 1);
+  ++counters_.drawn;
+  return index;
+}
+
+void Source::GroupBegun(uint32_t index) {
+  TaskRecord& task = tasks_[index];
+  if (task.in_flight != kInFlightMax) ++task.in_flight;
+}
+
+void Source::GroupDropped(uint32_t index) {
+  TaskRecord& task = tasks_[index];
+  if (task.in_flight != 0 && task.in_flight != kInFlightMax) --task.in_flight;
+}
+
+void Source::GroupFinished(uint32_t index, const GroupStats& stats) {
+  FOREBAY_CHECK(stats.rollouts > 0);
+  GroupDropped(index);
+  TaskRecord& task = tasks_[index];
+  const double rollouts = stats.rollouts;
+  const double passes = stats.passes > 0 ? std::min(stats.passes, rollouts) : 0;
+  task.pass_a = task.pass_a * kPassDecay + static_cast<float>(passes);
+  task.pass_b = task.pass_b * kPassDecay + static_cast<float>(rollouts - passes);
+  const auto tokens_sum = static_cast<double>(stats.tokens_sum);
+  const auto duration_ms_sum = static_cast<double>(stats.duration_ms_sum);
+  const float step = task.groups == 0 ? 1 : kMeanStep;
+  const auto tokens = static_cast<float>(tokens_sum / rollouts);
+  const auto duration_ms = static_cast<float>(duration_ms_sum / rollouts);
+  task.mean_tokens += (tokens - task.mean_tokens) * step;
+  task.mean_duration_ms += (duration_ms - task.mean_duration_ms) * step;
+  task.rollouts += stats.rollouts;
+  task.last_version = stats.version;
+  task.failures = 0;
+  ++task.groups;
+
+  tokens_.Add(tokens_sum, stats.rollouts);
+  duration_ms_.Add(duration_ms_sum, stats.rollouts);
+  survival_.Add(stats.filtered ? 0 : stats.rollouts, stats.filtered ? stats.rollouts : 0);
+  ++counters_.groups_finished;
+  counters_.groups_filtered += stats.filtered ? 1 : 0;
+  counters_.rollouts += stats.rollouts;
+}
+
+void Source::CountLost(uint64_t rollouts) {
+  survival_.Add(0, rollouts);
+  counters_.rollouts_lost += rollouts;
+}
+
+bool Source::CountFailure(uint32_t index, uint32_t max_failures) {
+  TaskRecord& task = tasks_[index];
+  if (task.failures != kFailuresMax) ++task.failures;
+  ++counters_.failures;
+  if (max_failures == 0 || task.failures < std::min<uint32_t>(max_failures, kFailuresMax)) {
+    return false;
+  }
+  return SetQuarantine(index, true);
+}
+
+absl::Status Source::SetWeight(uint32_t index, float weight) {
+  if (absl::Status valid = CheckWeight(weight); !valid.ok()) return valid;
+  tasks_[index].weight = weight;
+  order_.SetWeight(index, FixedWeight(weight));
+  return absl::OkStatus();
+}
+
+bool Source::SetQuarantine(uint32_t index, bool quarantine) {
+  TaskRecord& task = tasks_[index];
+  if ((task.quarantined != 0) == quarantine) return false;
+  task.quarantined = quarantine ? 1 : 0;
+  // A task that failed in this epoch has not had its turn: it gets one when it is put back.
+  const auto this_epoch = static_cast<uint32_t>(order_.epoch() + 1);
+  const bool again = task.last_epoch != this_epoch || task.failures > 0;
+  order_.SetDrawable(index, !quarantine, FixedWeight(task.weight), again);
+  if (!quarantine) task.failures = 0;
+  return true;
+}
+
+uint64_t Source::RequeueAll() {
+  uint64_t changed = 0;
+  for (uint32_t i = order_.NextNotDrawable(0); i < tasks_.size();
+       i = order_.NextNotDrawable(i + 1)) {
+    changed += SetQuarantine(i, false) ? 1 : 0;
+  }
+  return changed;
+}
+
+void Source::Snapshot(codec::Writer& writer) const {
+  writer(settings_, place_, counters_, survival_, tokens_, duration_ms_, tasks_.size());
+  tasks_.ForEachChunk([&writer](const TaskRecord* records, size_t count) {
+    writer.Bytes(records, count * sizeof(TaskRecord));
+  });
+  order_.Snapshot(writer);
+}
+
+bool Source::Restore(codec::Reader& reader) {
+  reader(settings_, place_, counters_, survival_, tokens_, duration_ms_);
+  const auto place = Mixture::FixedPlace(settings_.weight, settings_.minimum_share);
+  const bool valid = settings_.order <= codec::Order::kWeighted &&
+                     settings_.purpose <= codec::Purpose::kEval && survival_.Valid() &&
+                     tokens_.Valid() && duration_ms_.Valid() && place.weight == place_.weight &&
+                     place.minimum_share == place_.minimum_share;
+  return reader.ok() && valid && RestoreTasks(reader) && order_.Restore(reader);
+}
+
+bool Source::RestoreTasks(codec::Reader& reader) {
+  uint32_t count = 0;
+  reader(count);
+  if (count > kTasksPerSourceMax || count > reader.left() / sizeof(TaskRecord)) return false;
+  for (uint32_t i = 0; i < count; ++i) {
+    TaskRecord record;
+    reader.Bytes(&record, sizeof(record));
+    if (!Valid(record) || !tasks_.AppendRecord(record)) return false;
+    order_.Append(FixedWeight(record.weight), record.quarantined == 0);
+  }
+  return true;
+}
+
+size_t Source::memory_bytes() const {
+  return sizeof(*this) + tasks_.memory_bytes() + order_.memory_bytes();
+}
+
+}  // namespace forebay::curriculum
