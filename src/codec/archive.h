@@ -9,6 +9,8 @@
 #include <concepts>
 #include <cstdint>
 #include <cstring>
+#include <deque>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -57,6 +59,16 @@ class Writer {
   }
   template <class T>
   void Put(const std::vector<T>& v) {
+    Put(static_cast<uint32_t>(v.size()));
+    for (const auto& e : v) Put(e);
+  }
+  template <class T>
+  void Put(const std::deque<T>& v) {
+    Put(static_cast<uint32_t>(v.size()));
+    for (const auto& e : v) Put(e);
+  }
+  template <class K, class V>
+  void Put(const std::map<K, V>& v) {
     Put(static_cast<uint32_t>(v.size()));
     for (const auto& e : v) Put(e);
   }
@@ -136,6 +148,28 @@ class Reader {
   }
   template <class T>
   void Get(std::vector<T>& v) {
+    GetList(v);
+  }
+  template <class T>
+  void Get(std::deque<T>& v) {
+    GetList(v);
+  }
+  // Keys ascend strictly: a map has one encoding.
+  template <class K, class V>
+  void Get(std::map<K, V>& v) {
+    uint32_t size = 0;
+    Get(size);
+    if (size > in_.size()) return Fail();
+    v.clear();
+    for (uint32_t i = 0; i < size && ok_; ++i) {
+      std::pair<K, V> entry;
+      Get(entry);
+      if (!v.empty() && !(v.rbegin()->first < entry.first)) return Fail();
+      v.emplace_hint(v.end(), std::move(entry));
+    }
+  }
+  template <class T>
+  void GetList(T& v) {
     uint32_t size = 0;
     Get(size);
     if (size > in_.size()) return Fail();  // every element takes at least a byte

@@ -8,7 +8,6 @@
 #include <deque>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace forebay::codec {
 
@@ -35,9 +34,7 @@ class PeerOutbox {
 
   template <class A>
   void Fields(A& a) {
-    std::vector<NumberedMessage> messages(pending_.begin(), pending_.end());
-    a(last_, messages);
-    pending_.assign(messages.begin(), messages.end());
+    a(last_, pending_);
   }
 
  private:

@@ -16,23 +16,23 @@ struct Counters {
   uint64_t steps_unpackable = 0;  // aborted because their groups could not be packed
   uint64_t groups_requested = 0;
   uint64_t groups_reserved = 0;
-  uint64_t groups_returned = 0;   // by aborts, replans and late answers
+  uint64_t groups_returned = 0;  // by aborts, replans and late answers
   uint64_t groups_committed = 0;
   uint64_t rollouts_committed = 0;
   uint64_t tokens_committed = 0;
   uint64_t loss_tokens_committed = 0;
   uint64_t filler_micro_batches = 0;
-  uint64_t stale_answers = 0;     // reservations of a step that was gone
+  uint64_t stale_answers = 0;  // reservations of a step that was gone
   uint64_t columns_written = 0;
   uint64_t generations = 0;
   uint64_t versions_published = 0;
   bool operator==(const Counters&) const = default;
   template <class A>
   void Fields(A& a) {
-    a(steps_opened, steps_sealed, steps_replanned, steps_committed, steps_aborted,
-      steps_unpackable, groups_requested, groups_reserved, groups_returned, groups_committed,
-      rollouts_committed, tokens_committed, loss_tokens_committed, filler_micro_batches,
-      stale_answers, columns_written, generations, versions_published);
+    a(steps_opened, steps_sealed, steps_replanned, steps_committed, steps_aborted, steps_unpackable,
+      groups_requested, groups_reserved, groups_returned, groups_committed, rollouts_committed,
+      tokens_committed, loss_tokens_committed, filler_micro_batches, stale_answers, columns_written,
+      generations, versions_published);
   }
 };
 

@@ -9,11 +9,12 @@
 namespace forebay::ledger {
 
 // Of one request.
-inline constexpr uint32_t kMeshMax = 65'536;                // dp, and tp * pp * cp
+inline constexpr uint32_t kMeshMax = 65'536;  // dp, and tp * pp * cp
 inline constexpr uint32_t kGroupsPerStepMax = 1'000'000;
 inline constexpr uint64_t kTokensPerStepMax = uint64_t{1} << 40;
 inline constexpr uint32_t kMaxLagMax = 1'000'000;
-inline constexpr size_t kNameBytesMax = 256;                // of trainers and engines
+inline constexpr uint32_t kMiniBatchesMax = 4096;
+inline constexpr size_t kNameBytesMax = 256;  // of trainers and engines
 inline constexpr size_t kReasonBytesMax = 1024;
 inline constexpr size_t kWhereBytesMax = 4096;
 inline constexpr size_t kChecksumBytesMax = 256;
@@ -30,16 +31,17 @@ inline constexpr size_t kRequiredColumnsMax = 64;
 inline constexpr uint64_t kDurationMsMax = uint64_t{30} * 24 * 3600 * 1000;
 
 // Of the state.
+inline constexpr uint32_t kShardsMax = 256;  // ShardId has 8 bits
 inline constexpr size_t kSourcesMax = 1024;
-inline constexpr size_t kWrittenColumnsMax = 32;            // by micro-batch
-inline constexpr size_t kCommittedStepsKept = 64;           // summaries, without plans
+inline constexpr size_t kWrittenColumnsMax = 32;   // by micro-batch
+inline constexpr size_t kCommittedStepsKept = 64;  // summaries, without plans
 inline constexpr size_t kAnnouncementsKept = 256;
-inline constexpr size_t kEnginesKept = 16'384;              // adoption reports
-inline constexpr size_t kDisplacedKept = 1024;              // processes that lost their place
-inline constexpr size_t kLagBucketsMax = 256;               // the last one counts all above
-inline constexpr size_t kUnacknowledgedMax = 100'000;       // messages to one shard
+inline constexpr size_t kEnginesKept = 16'384;         // adoption reports
+inline constexpr size_t kDisplacedKept = 1024;         // processes that lost their place
+inline constexpr size_t kLagBucketsMax = 256;          // the last one counts all above
+inline constexpr size_t kUnacknowledgedMax = 100'000;  // messages to one shard
 
 // Of the volatile half.
-inline constexpr uint64_t kLateWaitMs = 60'000;             // that a step waits for stale attempts
+inline constexpr uint64_t kLateWaitMs = 60'000;  // that a step waits for stale attempts
 
 }  // namespace forebay::ledger

@@ -1,8 +1,10 @@
-// The volatile half of the ledger, on the primary alone: refuses what is malformed, asks shards for groups, keeps clocks.
+// The volatile half of the ledger, on the primary alone: refuses what is malformed, asks shards for
+// groups, keeps clocks.
 //
-// Not thread-safe: the loop that drives the State drives this. It never changes the State; what it wants done comes out as
-// commands, to be logged in order and, once committed, given to State::Apply and then to Applied.
-// Requirements: now_ms never goes back. A new Primary over an existing State starts every clock afresh.
+// Not thread-safe: the loop that drives the State drives this. It never changes the State; what it
+// wants done comes out as commands, to be logged in order and, once committed, given to
+// State::Apply and then to Applied. Requirements: now_ms never goes back. A new Primary over an
+// existing State starts every clock afresh.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +58,6 @@ class Primary {
     uint64_t asked_tokens = 0;
   };
   struct Clock {
-    Revision revision;
     uint64_t opened_ms = 0;
     uint64_t sealed_ms = kNever;
   };
@@ -74,13 +75,17 @@ class Primary {
   // Asks for what the oldest hungry step lacks, as far as it is ready.
   void AskForGroups(uint64_t now_ms, Output* output);
   Ready ReadyFor(const Step& step, const Shard& shard) const;
+  Ready ReadyFor(const Step& step) const;
+  uint64_t Available(const Step& step, size_t shard) const;
   bool Eligible(const Step& step, SourceId source) const;
   // The time until which the step waits for stale attempts; 0 if it does not.
   uint64_t LateWaitEnd(const Step& step) const;
+  std::string WaitingForGroups(const Step& step, uint64_t now_ms) const;
 
   const State& state_;
   std::vector<Shard> shards_;
   std::map<StepId, Clock> clocks_;
+  uint64_t last_now_ms_ = 0;
   // A RequestGroups was put out and is not applied yet.
   bool asking_ = false;
 };

@@ -1,9 +1,10 @@
 // The replicated half of the ledger: sources, versions, trainers' places and the table of steps.
 //
-// Not thread-safe: one loop drives it. Apply is deterministic: states that were given the same commands are equal, byte
-// for byte. Check says whether Apply would refuse a command now, and changes nothing.
-// Requirements: Apply only what the log has committed. Messages to a shard go out in order; at the start and after a
-// reconnect the driver sends what `outbox(shard)` holds, for a new State has greetings for its shards in it already.
+// Not thread-safe: one loop drives it. Apply is deterministic: states that were given the same
+// commands are equal, byte for byte. Check says whether Apply would refuse a command now, and
+// changes nothing. Requirements: Apply only what the log has committed. Messages to a shard go out
+// in order; at the start and after a reconnect the driver sends what `outbox(shard)` holds, for a
+// new State has greetings for its shards in it already.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +12,12 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "base/ids.h"
 #include "codec/archive.h"
 #include "codec/peer_channel.h"
@@ -35,6 +36,10 @@ struct Options {
 struct Source {
   SourceId id;
   codec::SourceSettings settings;
+  template <class A>
+  void Fields(A& a) {
+    a(id, settings);
+  }
 };
 
 // A place in the mesh, and the process that holds it in the current generation.
@@ -62,17 +67,22 @@ struct Adoption {
   }
 };
 
+// The answer to `command` that carries `why`, of the kind that its success would have.
+Reply Refusal(const Command& command, absl::Status why);
+
 class State {
  public:
   explicit State(const Options& options);
 
   // A refused command changes nothing and is answered with why. Replies carry `tag` unless it is 0.
   void Apply(const Command& command, Tag tag, Effects* effects);
-  // OK, or the status with which Apply would answer.
+  // OK, or the status with which Apply would answer (but for a replan that proves impossible to
+  // pack).
   absl::Status Check(const Command& command) const;
 
   void Snapshot(codec::Writer& writer) const;
-  // False for bytes that are no snapshot of a ledger with these options; the state is then unusable.
+  // False for bytes that are no snapshot of this run's ledger with as many shards; the state is
+  // then unusable.
   bool Restore(codec::Reader& reader);
   uint64_t Hash() const;
   // What must hold between any two commands; InvariantsHold names the one that does not.
@@ -93,7 +103,7 @@ class State {
   // ---- sources; their ids are dense
   const std::vector<Source>& sources() const { return sources_; }
   const Source* source(SourceId id) const;
-  const Source* FindSource(std::string_view name) const;
+  const Source* FindSource(absl::string_view name) const;
 
   // ---- versions
   uint32_t branch() const { return versions_.branch; }
@@ -155,23 +165,37 @@ class State {
   absl::Status CheckSpec(const StepSpec& spec) const;
   absl::Status CheckReplan(const Step& step, const StepSpec& spec) const;
   absl::Status CheckChannels() const;
-  absl::Status CheckCurrent(const Step* step, StepId id, Revision revision) const;
+  // That the step is live and that `revision` is its own.
+  absl::Status CheckRevision(StepId step, Revision revision) const;
+  // And that its plan stands.
+  absl::Status CheckSealed(StepId step, Revision revision) const;
+  absl::Status CheckMicroBatch(const Step& step, const MicroBatchRef& ref) const;
+  bool LastLive(StepId step) const;
+  const TrainerPlace* FindPlace(uint32_t dp_rank, uint32_t peer) const;
+  bool HoldsPlace(const AttachTrainer& c) const;
   void Begin(const OpenStep& c, const StepSpec& spec);
-  void Replan(Step& step, const StepSpec& spec, Effects* effects);
+  absl::Status Replan(Step& step, Generation generation, const StepSpec& spec, Effects* effects);
   void TakeReserved(ShardId shard, const codec::Reserved& reserved, Effects* effects);
   // Seals the step if it holds enough, or lets it wait for advantages.
   void SealIfComplete(Step& step, Effects* effects);
   void Seal(Step& step, Effects* effects);
   // Ends the step and the live ones after it; their groups go back.
   void Abort(StepId step, const std::string& why, Effects* effects);
+  // Gives back all that an open step holds or has asked for.
+  void Return(Step& step, Effects* effects);
   void DropWritten(Step& step, Effects* effects);
   std::vector<ShardId> ShardsOf(const Step& step) const;
 
+  static void Answer(Tag tag, Reply reply, Effects* effects);
   void Send(ShardId shard, const codec::ToShard& message, Effects* effects);
   // Tells the shards, if anything in VersionState is not as they know it.
   void SendVersionState(Effects* effects);
   codec::VersionState CurrentVersionState() const;
-  uint64_t RolloutsOf(const Step& step) const;
+  uint64_t RolloutsWanted(const Step& step) const;
+
+  absl::Status StepsHold() const;
+  absl::Status VersionsHold() const;
+  absl::Status PlacesHold() const;
 
   template <class A>
   void Fields(A& a);
@@ -198,6 +222,7 @@ class State {
   uint64_t measured_rollouts_ = 0;         // per published version, smoothed
 
   std::map<std::string, Adoption> adoptions_;
+  uint64_t adoption_reports_ = 0;
   Counters counters_;
 };
 

@@ -21,7 +21,7 @@ enum class StepState : uint8_t {
   kReserved = 2,  // waits for custom advantages
   kSealed = 3,    // the plan stands
   kCommitted = 4,
-  kAborted = 5,   // its number can be opened anew
+  kAborted = 5,  // its number can be opened anew
 };
 
 // What losses divide by.
@@ -43,8 +43,8 @@ struct HeldSequence {
   uint32_t rollout = 0;  // index into Step::rollouts
   uint32_t tokens = 0;
   uint32_t prompt_tokens = 0;
-  uint32_t loss_tokens = 0;   // after masks
-  float advantage = 0;        // its own, or its rollout's
+  uint32_t loss_tokens = 0;  // after masks
+  float advantage = 0;       // its own, or its rollout's
   bool own_advantage = false;
   template <class A>
   void Fields(A& a) {
@@ -60,11 +60,11 @@ struct HeldRollout {
   float advantage = 0;
   uint32_t version = 0;  // by the source's lag_of
   uint32_t lag = 0;
-  uint32_t mask_below = 0;  // tokens of versions below leave the loss; 0 none, UINT32_MAX all
+  uint32_t mask_below = 0;      // tokens of versions below leave the loss; 0 none, UINT32_MAX all
   uint32_t group = 0;           // index into Step::groups
   uint32_t first_sequence = 0;  // index into Step::sequences
   uint32_t sequence_count = 0;
-  uint32_t loss_tokens = 0;     // of its sequences
+  uint32_t loss_tokens = 0;  // of its sequences
   template <class A>
   void Fields(A& a) {
     a(rollout, payload, payload_bytes, reward, advantage, version, lag, mask_below, group,
@@ -116,7 +116,8 @@ struct Step {
   PolicyVersion next_version;  // that its commit makes
   std::string failure;         // why it was aborted
 
-  // In the order of arrival while it is open; from then on ordered by (oldest version, task, group).
+  // In the order of arrival while it is open; from then on ordered by (oldest version, task,
+  // group).
   std::vector<HeldGroup> groups;
   std::vector<HeldRollout> rollouts;
   std::vector<HeldSequence> sequences;
@@ -135,11 +136,27 @@ struct Step {
   bool live() const { return state <= StepState::kSealed; }
   uint32_t GroupsAsked() const;
   uint64_t TokensAsked() const;
-  // What it lacks beyond what was asked for already; one of them is 0, both are if it lacks nothing.
+  // What it lacks beyond what was asked for already; one of them is 0, both are if it lacks
+  // nothing.
   uint64_t GroupsLacking() const;
   uint64_t TokensLacking() const;
   // A micro-batch of the current plan.
   bool Has(const MicroBatchRef& ref) const;
+  // Appends a reported group to what is held.
+  void Hold(const codec::GroupReport& report);
+  // Puts what is held into an order that does not depend on when it arrived.
+  void Order();
+  // Forgets everything that is held, planned and written.
+  void Clear(std::vector<PayloadId>* dead_payloads);
+  // What is held, and the plan but for its totals.
+  void DropPlan();
+
+  template <class A>
+  void Fields(A& a) {
+    a(step, state, revision, generation, spec, train_version, next_version, failure, groups,
+      rollouts, sequences, requests, totals, mini_batches, filler_micro_batches, rollouts_by_lag,
+      reward_mean, plan_hash, written);
+  }
 };
 
 // One sequence of a micro-batch.
@@ -164,8 +181,8 @@ struct Slot {
 
 // All that the answer to a fetch needs of the plan.
 struct MicroBatchView {
-  std::vector<Slot> slots;     // in order; none in a filler micro-batch
-  uint64_t tokens = 0;         // without padding
+  std::vector<Slot> slots;  // in order; none in a filler micro-batch
+  uint64_t tokens = 0;      // without padding
   uint64_t padded_tokens = 0;
   Totals mini_batch;
   absl::Span<const WrittenColumn> written;  // valid until the next Apply

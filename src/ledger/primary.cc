@@ -1,0 +1,175 @@
+#include "ledger/primary.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "ledger/limits.h"
+
+namespace forebay::ledger {
+
+Primary::Primary(const State& state) : state_(state), shards_(state.options().shards) {}
+
+void Primary::Propose(uint64_t now_ms, Tag tag, Command command, Output* output) {
+  (void)now_ms;
+  absl::Status status = state_.Check(command);
+  if (status.ok()) {
+    output->commands.emplace_back(tag, std::move(command));
+  } else if (tag != 0) {
+    output->replies.push_back({tag, Refusal(command, std::move(status))});
+  }
+}
+
+void Primary::SetSummary(uint64_t now_ms, codec::ReadySummary summary, Output* output) {
+  const size_t index = summary.shard.value;
+  if (index >= shards_.size()) return;
+  shards_[index].summary = std::move(summary);
+  shards_[index].asked_groups = 0;
+  shards_[index].asked_tokens = 0;
+  AskForGroups(now_ms, output);
+}
+
+void Primary::Applied(uint64_t now_ms, const Command& command, const Effects& effects,
+                      Output* output) {
+  (void)effects;
+  if (std::holds_alternative<RequestGroups>(command)) asking_ = false;
+  UpdateClocks(now_ms);
+  AskForGroups(now_ms, output);
+}
+
+void Primary::Tick(uint64_t now_ms, Output* output) {
+  UpdateClocks(now_ms);
+  AskForGroups(now_ms, output);
+}
+
+uint64_t Primary::NextTick() const {
+  const Step* step = Hungry();
+  if (step == nullptr) return kNever;
+  const uint64_t end = LateWaitEnd(*step);
+  return end == 0 ? kNever : end;
+}
+
+void Primary::UpdateClocks(uint64_t now_ms) {
+  last_now_ms_ = now_ms;
+  // A committed step's clock lives as long as the state shows the step.
+  std::erase_if(clocks_, [this](const auto& entry) { return state_.step(entry.first) == nullptr; });
+  for (const Step* step : state_.StepsNewestFirst()) {
+    if (step->state == StepState::kCommitted) break;
+    if (!step->live()) {
+      clocks_.erase(step->step);
+      continue;
+    }
+    Clock& clock = clocks_.try_emplace(step->step, Clock{now_ms}).first->second;
+    if (step->state != StepState::kSealed) {
+      clock.sealed_ms = kNever;
+    } else if (clock.sealed_ms == kNever) {
+      clock.sealed_ms = now_ms;
+    }
+  }
+}
+
+uint64_t Primary::WaitedMs(StepId step, uint64_t now_ms) const {
+  const auto it = clocks_.find(step);
+  if (it == clocks_.end()) return 0;
+  return std::min(now_ms, it->second.sealed_ms) - it->second.opened_ms;
+}
+
+const Step* Primary::Hungry() const {
+  // Only the oldest open one: a younger step must not take what an older one may still need.
+  for (StepId id = state_.next_step();; id = StepId(id.value + 1)) {
+    const Step* step = state_.step(id);
+    if (step == nullptr || !step->live()) return nullptr;
+    if (step->state != StepState::kOpen) continue;
+    return step->GroupsLacking() > 0 || step->TokensLacking() > 0 ? step : nullptr;
+  }
+}
+
+bool Primary::Eligible(const Step& step, SourceId id) const {
+  const Source* source = state_.source(id);
+  if (source == nullptr || source->settings.purpose != codec::Purpose::kTrain) return false;
+  const std::vector<SourceId>& wanted = step.spec.sources;
+  return wanted.empty() || std::binary_search(wanted.begin(), wanted.end(), id);
+}
+
+Primary::Ready Primary::ReadyFor(const Step& step, const Shard& shard) const {
+  Ready ready;
+  for (const codec::ReadySummary::Source& source : shard.summary.sources) {
+    if (!Eligible(step, source.source)) continue;
+    ready.groups += source.ready_groups;
+    ready.tokens += source.ready_tokens;
+    ready.open_groups += source.open_groups;
+    ready.in_flight += source.in_flight;
+    ready.waited_for += source.waited_for;
+  }
+  return ready;
+}
+
+Primary::Ready Primary::ReadyFor(const Step& step) const {
+  Ready sum;
+  for (const Shard& shard : shards_) {
+    const Ready ready = ReadyFor(step, shard);
+    sum.groups += ready.groups;
+    sum.tokens += ready.tokens;
+    sum.open_groups += ready.open_groups;
+    sum.in_flight += ready.in_flight;
+    sum.waited_for += ready.waited_for;
+  }
+  return sum;
+}
+
+uint64_t Primary::LateWaitEnd(const Step& step) const {
+  if (ReadyFor(step).waited_for == 0) return 0;
+  const auto clock = clocks_.find(step.step);
+  if (clock == clocks_.end()) return 0;
+  const uint64_t end = clock->second.opened_ms + kLateWaitMs;
+  return end > last_now_ms_ ? end : 0;
+}
+
+// What the shard has for the step by its summary, less what it was asked for since, or before and
+// has not answered.
+uint64_t Primary::Available(const Step& step, size_t index) const {
+  const Shard& shard = shards_[index];
+  const Ready ready = ReadyFor(step, shard);
+  const bool by_tokens = step.spec.groups == 0;
+  uint64_t asked = 0;
+  for (const Step* other : state_.StepsNewestFirst()) {
+    for (const GroupRequest& request : other->requests) {
+      if (request.shard.value == index) asked += by_tokens ? request.tokens : request.groups;
+    }
+  }
+  asked = std::max(asked, by_tokens ? shard.asked_tokens : shard.asked_groups);
+  const uint64_t has = by_tokens ? ready.tokens : ready.groups;
+  return has > asked ? has - asked : 0;
+}
+
+void Primary::AskForGroups(uint64_t now_ms, Output* output) {
+  last_now_ms_ = now_ms;
+  const Step* step = asking_ ? nullptr : Hungry();
+  if (step == nullptr || LateWaitEnd(*step) > 0) return;
+  const bool by_tokens = step->spec.groups == 0;
+  const uint64_t lacking = by_tokens ? step->TokensLacking() : step->GroupsLacking();
+  std::vector<uint64_t> available(shards_.size());
+  uint64_t total = 0;
+  for (size_t i = 0; i < shards_.size(); ++i) total += available[i] = Available(*step, i);
+  const uint64_t ask = std::min(lacking, total);
+  RequestGroups request{step->step, step->revision, {}};
+  uint64_t seen = 0;
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    // The i-th part of a rounded running sum: parts are proportional, and add up.
+    const auto share = [&](uint64_t upto) {
+      return static_cast<uint64_t>(static_cast<unsigned __int128>(ask) * upto / total);
+    };
+    if (available[i] == 0) continue;
+    const uint64_t part = share(seen + available[i]) - share(seen);
+    seen += available[i];
+    if (part == 0) continue;
+    const ShardId shard(static_cast<uint8_t>(i));
+    request.parts.push_back(
+        {shard, by_tokens ? 0 : static_cast<uint32_t>(part), by_tokens ? part : 0});
+    (by_tokens ? shards_[i].asked_tokens : shards_[i].asked_groups) += part;
+  }
+  if (request.parts.empty()) return;
+  asking_ = true;
+  output->commands.emplace_back(0, std::move(request));
+}
+
+}  // namespace forebay::ledger
