@@ -22,6 +22,8 @@ absl::StatusOr<std::unique_ptr<LimitServer>> LimitServer::Start(const LimitServe
   builder.SetMaxReceiveMessageSize(-1);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   if (options.minimal_stack) builder.AddChannelArgument(GRPC_ARG_MINIMAL_STACK, 1);
+  if (!options.bandwidth_probe) builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  for (const auto& [name, value] : options.arguments) builder.AddChannelArgument(name, value);
   builder.RegisterAsyncGenericService(&self->shared_.service);
   self->shared_.queue = builder.AddCompletionQueue();
   self->server_ = builder.BuildAndStart();

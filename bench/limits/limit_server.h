@@ -9,6 +9,7 @@
 #include <absl/status/statusor.h>
 #include <grpcpp/alarm.h>
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,6 +22,11 @@ struct LimitServerOptions {
   std::vector<std::string> addresses;  // "127.0.0.1:0", "unix:/path"; port 0 takes a free one
   // gRPC's filters for deadlines, compression and the like are left out.
   bool minimal_stack = true;
+  // gRPC widens its receive window by measured bandwidth times delay. On one machine that only
+  // fills memory with bytes that wait to be read, and costs half as much CPU again for the page
+  // faults (docs/benchmarks.md).
+  bool bandwidth_probe = false;
+  std::map<std::string, int> arguments;  // further channel arguments, for experiments
 };
 
 class LimitServer {

@@ -12,10 +12,14 @@
 #include <vector>
 
 #include "bench/limits/limit_server.h"
+#include "bench/load/channel_arguments.h"
 
 ABSL_FLAG(std::vector<std::string>, listen, {"127.0.0.1:0"},
           "addresses, e.g. 127.0.0.1:0 or unix:/tmp/limit.sock");
 ABSL_FLAG(bool, minimal_stack, true, "leave out gRPC's filters");
+ABSL_FLAG(std::vector<std::string>, channel_arguments, {},
+          "gRPC channel arguments to try, name=integer");
+ABSL_FLAG(bool, bandwidth_probe, false, "let gRPC widen its receive window");
 ABSL_FLAG(bool, die_with_parent, false, "end when the process that started this one ends");
 
 int main(int argc, char** argv) {
@@ -24,6 +28,13 @@ int main(int argc, char** argv) {
   forebay::bench::LimitServerOptions options;
   options.addresses = absl::GetFlag(FLAGS_listen);
   options.minimal_stack = absl::GetFlag(FLAGS_minimal_stack);
+  options.bandwidth_probe = absl::GetFlag(FLAGS_bandwidth_probe);
+  auto arguments = forebay::bench::ParseChannelArguments(absl::GetFlag(FLAGS_channel_arguments));
+  if (!arguments.ok()) {
+    std::fprintf(stderr, "limit-server: %s\n", arguments.status().ToString().c_str());
+    return 2;
+  }
+  options.arguments = *std::move(arguments);
   auto server = forebay::bench::LimitServer::Start(options);
   if (!server.ok()) {
     std::fprintf(stderr, "limit-server: %s\n", server.status().ToString().c_str());

@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 
+#include "bench/load/channel_arguments.h"
 #include "bench/load/conversation.h"
 
 namespace forebay::bench {
@@ -25,6 +26,7 @@ struct LoadOptions {
   double seconds = 2;
   pid_t server_pid = 0;  // whose CPU and memory are counted; 0 for none
   bool minimal_stack = true;
+  ChannelArguments arguments;  // further ones, for experiments
   double connect_seconds = 10;
   double stall_seconds = 10;  // a run without any event for so long is given up
 };

@@ -27,13 +27,15 @@ ABSL_FLAG(double, warm_up_seconds, 0.5, "time before the measured time");
 ABSL_FLAG(double, seconds, 2, "measured time");
 ABSL_FLAG(int, server_pid, 0, "process whose CPU and memory are reported as the server's");
 ABSL_FLAG(bool, minimal_stack, true, "leave out gRPC's filters on the client's side");
+ABSL_FLAG(std::vector<std::string>, channel_arguments, {},
+          "gRPC channel arguments to try, name=integer");
 ABSL_FLAG(std::string, script, "", "limit: the messages of a round, see bench/load/script.h");
 ABSL_FLAG(uint64_t, operations_per_round, 1, "limit: what a round counts for");
 
 namespace forebay::bench {
 namespace {
 
-LoadOptions OptionsFromFlags() {
+absl::StatusOr<LoadOptions> OptionsFromFlags() {
   LoadOptions options;
   options.target = absl::GetFlag(FLAGS_target);
   options.channels = absl::GetFlag(FLAGS_channels);
@@ -42,6 +44,9 @@ LoadOptions OptionsFromFlags() {
   options.seconds = absl::GetFlag(FLAGS_seconds);
   options.server_pid = absl::GetFlag(FLAGS_server_pid);
   options.minimal_stack = absl::GetFlag(FLAGS_minimal_stack);
+  auto arguments = ParseChannelArguments(absl::GetFlag(FLAGS_channel_arguments));
+  if (!arguments.ok()) return arguments.status();
+  options.arguments = *std::move(arguments);
   return options;
 }
 
@@ -51,17 +56,24 @@ absl::Status RunLimit() {
   if (!steps.ok()) return steps.status();
   const ScriptOptions script{*std::move(steps), static_cast<uint32_t>(absl::GetFlag(FLAGS_window)),
                              absl::GetFlag(FLAGS_operations_per_round)};
-  const LoadOptions options = OptionsFromFlags();
-  auto result = RunLoad(options, [&](int) { return std::make_unique<ScriptConversation>(script); });
+  auto options = OptionsFromFlags();
+  if (!options.ok()) return options.status();
+  auto result =
+      RunLoad(*options, [&](int) { return std::make_unique<ScriptConversation>(script); });
   if (!result.ok()) return result.status();
-  std::puts(ToJson("limit", absl::GetFlag(FLAGS_script), options, *result).c_str());
+  std::puts(ToJson("limit", absl::GetFlag(FLAGS_script), *options, *result).c_str());
   return absl::OkStatus();
 }
 
 int Main(int argc, char** argv) {
-  absl::SetProgramUsageMessage("buffer-bench SUBCOMMAND [flags]; subcommands: limit");
+  absl::SetProgramUsageMessage(
+      "buffer-bench SUBCOMMAND [flags]; \"buffer-bench help\" names the subcommands");
   const std::vector<char*> words = absl::ParseCommandLine(argc, argv);
   const std::map<std::string, std::function<absl::Status()>> subcommands = {{"limit", RunLimit}};
+  if (words.size() == 2 && std::string(words[1]) == "help") {
+    for (const auto& [name, run] : subcommands) std::puts(name.c_str());
+    return 0;
+  }
   const auto subcommand = words.size() == 2 ? subcommands.find(words[1]) : subcommands.end();
   if (subcommand == subcommands.end()) {
     std::fprintf(stderr, "%s\n", std::string(absl::ProgramUsageMessage()).c_str());

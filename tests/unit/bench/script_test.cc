@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "bench/load/channel_arguments.h"
+
 namespace forebay::bench {
 namespace {
 
@@ -27,6 +29,16 @@ TEST(ParseScript, RefusesWhatItCannotRunAndNamesTheStep) {
     if (*bad != 0) {
       EXPECT_NE(std::string(steps.status().message()).find(bad), std::string::npos) << bad;
     }
+  }
+}
+
+TEST(ParseChannelArguments, TakesNamesWithIntegersAndNamesWhatIsNot) {
+  auto arguments = ParseChannelArguments({"a.b=0", "c=-1"});
+  ASSERT_TRUE(arguments.ok()) << arguments.status();
+  EXPECT_EQ(*arguments, (ChannelArguments{{"a.b", 0}, {"c", -1}}));
+  for (const char* bad : {"", "a", "=1", "a=", "a=x"}) {
+    EXPECT_EQ(ParseChannelArguments({bad}).status().code(), absl::StatusCode::kInvalidArgument)
+        << bad;
   }
 }
 
