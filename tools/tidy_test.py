@@ -31,6 +31,7 @@ HASH = "absl::flat_hash_map<int, int> places_;\n"
 BROKEN = [
     ("include-table", "src/base/a.cc", '#include "base/a.h"\n#include "shard/s.h"\n', 2),
     ("include-table", "src/shard/s.cc", SHARD + '#include "forebay/v1/actor.pb.h"\n', 2),
+    ("include-table", "src/server/x.h", HEADER + '#include "shard/s.h"\n', 3),
     ("include-table", "src/lonely/x.h", HEADER, 1),
     ("include-path", "src/shard/s.cc", SHARD + '#include "base/gone.h"\n', 2),
     ("pure", "src/shard/s.cc", SHARD + "#include <mutex>\n", 2),
@@ -82,6 +83,8 @@ FINE = [
     ("src/shard/s.cc", SHARD + HASH + "// order-free: a sum\nint n = Sum(places_.begin(), places_.end());\n"),
     ("src/shard/s.cc", SHARD + HASH + "int n = places_.find(1) == places_.end();\n"),
     ("src/shard/s.cc", SHARD + '// std::thread, rand() and "throw" in a comment\nauto s = "std::mutex rand()";\n'),
+    ("src/server/x.h", HEADER + '#include "shard/messages.h"\n'),
+    ("src/shard/s.h", "// Plain values.\n#pragma once\n"),
     ("src/io/ring.h", HEADER + "#include <liburing.h>\n"),
     ("tests/t_test.cc", "TEST(A, B) {\n  absl::SleepFor(x);  // poll: until the file is there\n}\n"),
     ("proto/forebay/v1/a.proto", "// A.\nmessage A {\n  uint32 field = 1;  // Count.\n  // Name.\n  string n = 2;\n}\n"),
@@ -111,7 +114,8 @@ def test_the_rule_finds_the_break(tmp_path, rule, path, content, line):
 
 @pytest.mark.parametrize(("path", "content"), FINE)
 def test_the_right_form_passes(tmp_path, path, content):
-    about = [f for f in findings(tmp_path, GOOD | {path: content}) if f[0] == path and f[2] != "dead-file"]
+    files = GOOD | {"src/shard/messages.h": HEADER, path: content}
+    about = [f for f in findings(tmp_path, files) if f[0] == path and f[2] != "dead-file"]
     assert about == []
 
 
