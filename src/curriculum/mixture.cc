@@ -1,6 +1,7 @@
 #include "curriculum/mixture.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace forebay::curriculum {
 namespace {
@@ -57,9 +58,14 @@ bool Mixture::Before(const Place& a, const Place& b) const {
   const bool b_behind = Behind(b);
   if (a_behind != b_behind) return a_behind;
   const bool by_guarantee = a_behind || (a.weight == 0 && b.weight == 0);
-  if (by_guarantee) return Guaranteed(a) < Guaranteed(b);
-  if (a.weight == 0 || b.weight == 0) return a.weight > 0;
-  return Served(a) < Served(b);
+  // Clocks that the bound on catching up makes equal are told apart by where they really are: all
+  // get their turns.
+  if (by_guarantee) {
+    return std::pair(Guaranteed(a), Get(a.guaranteed)) <
+           std::pair(Guaranteed(b), Get(b.guaranteed));
+  }
+  if (a.weight == 0 || b.weight == 0) return a.weight > b.weight;
+  return std::pair(Served(a), Get(a.served)) < std::pair(Served(b), Get(b.served));
 }
 
 void Mixture::Charge(uint64_t attempts, Place* place) {

@@ -16,6 +16,7 @@ class Permutation {
  public:
   Permutation(uint64_t key, uint32_t size) : key_(key), size_(size) {
     const int bits = size <= 1 ? 0 : std::bit_width(size - 1);
+    rounds_ = bits < 10 ? 8 : 3;  // few bits mix slowly: a test of uniformity sees fewer rounds
     low_bits_ = bits / 2;
     low_mask_ = (uint64_t{1} << low_bits_) - 1;
     high_mask_ = (uint64_t{1} << (bits - low_bits_)) - 1;
@@ -32,12 +33,10 @@ class Permutation {
   }
 
  private:
-  static constexpr uint64_t kRounds = 3;
-
   uint64_t Pass(uint64_t value) const {
     uint64_t low = value & low_mask_;
     uint64_t high = value >> low_bits_;
-    for (uint64_t round = 0; round < kRounds; ++round) {
+    for (uint64_t round = 0; round < rounds_; ++round) {
       high ^= Mix64(key_ + (low << 8 | round << 1)) & high_mask_;
       low ^= Mix64(key_ + (high << 8 | round << 1 | 1)) & low_mask_;
     }
@@ -46,6 +45,7 @@ class Permutation {
 
   uint64_t key_;
   uint32_t size_;
+  uint64_t rounds_;
   int low_bits_;
   uint64_t low_mask_;
   uint64_t high_mask_;

@@ -1,0 +1,48 @@
+#include "curriculum/sum_tree.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "base/prng.h"
+
+namespace forebay::curriculum {
+namespace {
+
+uint32_t NaiveFind(const std::vector<uint32_t>& weights, uint64_t point) {
+  uint32_t i = 0;
+  while (point >= weights[i]) point -= weights[i++];
+  return i;
+}
+
+TEST(SumTree, FindsWhatALinearScanFindsAtEverySize) {
+  SumTree tree;
+  std::vector<uint32_t> weights;
+  Prng prng(11);
+  for (int step = 0; step < 5000; ++step) {
+    const auto weight = static_cast<uint32_t>(prng.Below(4) == 0 ? 0 : prng.Below(1000));
+    tree.Append(weight);
+    weights.push_back(weight);
+    const auto changed = static_cast<uint32_t>(prng.Below(weights.size()));
+    weights[changed] = static_cast<uint32_t>(prng.Below(5));
+    tree.Set(changed, weights[changed]);
+    uint64_t total = 0;
+    for (uint32_t w : weights) total += w;
+    ASSERT_EQ(tree.total(), total);
+    if (total == 0) continue;
+    for (uint64_t point : {uint64_t{0}, prng.Below(total), total - 1}) {
+      ASSERT_EQ(tree.Find(point), NaiveFind(weights, point)) << "size " << weights.size();
+    }
+  }
+}
+
+TEST(SumTree, HoldsTheGreatestWeights) {
+  SumTree tree;
+  for (int i = 0; i < 100; ++i) tree.Append(UINT32_MAX);
+  EXPECT_EQ(tree.total(), uint64_t{100} * UINT32_MAX);
+  EXPECT_EQ(tree.Find(tree.total() - 1), 99u);
+  EXPECT_EQ(tree.Find(uint64_t{50} * UINT32_MAX), 50u);
+}
+
+}  // namespace
+}  // namespace forebay::curriculum
