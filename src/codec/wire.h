@@ -6,6 +6,7 @@
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -41,6 +42,29 @@ inline bool ReadVarint(const char** at, const char* end, uint64_t* value) {
   return false;
 }
 
+// A field's tag: at most five bytes, of which 32 bits count.
+inline bool ReadTag(const char** at, const char* end, uint32_t* tag) {
+  uint64_t value = 0;
+  const char* p = *at;
+  if (!ReadVarint(&p, end, &value) || p - *at > 5) return false;
+  *tag = static_cast<uint32_t>(value);
+  *at = p;
+  return true;
+}
+
+// The length of a length-delimited field: at most five bytes, and below 2 GiB as protobuf has it.
+inline bool ReadSize(const char** at, const char* end, uint64_t* size) {
+  constexpr uint64_t kSizeMax = 0x7fffffff - 16;
+  if (*at != end && static_cast<uint8_t>(**at) < 0x80) {
+    *size = static_cast<uint8_t>(*(*at)++);
+    return true;
+  }
+  const char* p = *at;
+  if (!ReadVarint(&p, end, size) || p - *at > 5 || *size > kSizeMax) return false;
+  *at = p;
+  return true;
+}
+
 bool IsUtf8(std::string_view text);
 
 class WireReader {
@@ -53,15 +77,15 @@ class WireReader {
   // Each field's value is then read or skipped once.
   bool Next() {
     if (at_ == end_ || !ok_) return false;
-    uint64_t tag = 0;
+    uint32_t tag = 0;
     const auto first = static_cast<uint8_t>(*at_);
     if (first < 0x80) {
       tag = first;
       ++at_;
-    } else if (end_ - at_ < 2 || !ReadTag(&tag)) {
+    } else if (!ReadTag(&at_, end_, &tag)) {
       return Fail();
     }
-    field_ = static_cast<uint32_t>(tag >> 3);
+    field_ = tag >> 3;
     type_ = static_cast<WireType>(tag & 7);
     if (field_ == 0 || (tag & 7) > 5 || type_ == WireType::kGroupEnd) return Fail();
     return true;
@@ -87,7 +111,7 @@ class WireReader {
     requires(std::is_trivially_copyable_v<T> && (sizeof(T) == 4 || sizeof(T) == 8))
   T Fixed() {
     T value{};
-    if (end_ - at_ < static_cast<ptrdiff_t>(sizeof(T))) {
+    if (end_ - at_ < static_cast<std::ptrdiff_t>(sizeof(T))) {
       Fail();
       return value;
     }
@@ -96,8 +120,8 @@ class WireReader {
     return value;
   }
   std::string_view Bytes() {
-    const uint64_t size = Varint();
-    if (!ok_ || size > static_cast<uint64_t>(end_ - at_)) {
+    uint64_t size = 0;
+    if (!ReadSize(&at_, end_, &size) || size > static_cast<uint64_t>(end_ - at_)) {
       Fail();
       return {};
     }
@@ -131,7 +155,6 @@ class WireReader {
     at_ = end_;
     return false;
   }
-  bool ReadTag(uint64_t* tag);
   void SkipGroup();
 
   const char* at_;

@@ -35,7 +35,7 @@ class ContentStore {
   explicit ContentStore(uint64_t bytes_max) : bytes_max_(bytes_max) {}
   ~ContentStore();
 
-  // Adds all or none; ids[i] belongs to items[i]. ResourceExhausted when they do not fit bytes_max.
+  // Adds all or none; ids[i] belongs to items[i]. ResourceExhausted when their arenas do not fit bytes_max.
   absl::Status Add(absl::Span<const std::string_view> items, absl::Span<PayloadId> ids);
   absl::StatusOr<std::string_view> Read(PayloadId id) const;
   // The items are used no more.
@@ -55,6 +55,13 @@ class ContentStore {
     std::array<std::atomic<Arena*>, kFan> arenas{};
   };
 
+  struct Need {
+    uint64_t bytes = 0;
+    uint64_t arena_bytes = 0;
+    uint64_t arenas = 0;
+  };
+
+  Need NeedOf(absl::Span<const std::string_view> items) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   const Arena* Find(uint64_t arena) const;
   Arena* NewArena(uint64_t size) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   PayloadId Put(std::string_view item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

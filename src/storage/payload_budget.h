@@ -74,7 +74,7 @@ class PayloadBudget {
   void BlockMade() { holders_.fetch_add(1, std::memory_order_relaxed); }
   void BlockGone(uint64_t footprint);
   void LetGo();
-  uint64_t ordinary_max() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  uint64_t ordinary_max() const;
   void Free(uint64_t bytes);
   bool Grab(uint64_t bytes, uint64_t limit);
   // Admits those at the head that fit now, and calls them back.

@@ -8,7 +8,6 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 
 namespace forebay::server {
@@ -37,6 +36,8 @@ class TokenAuthorizer {
     bool open;
     Role role;
   };
+  void Add(Rule rule);
+
   std::vector<Token> tokens_;
   std::vector<Rule> rules_;  // longest prefix first
 };

@@ -3,6 +3,7 @@
 // SetServing may be called from any thread. The object outlives the server.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -22,14 +23,20 @@ class Health {
 
  private:
   class Watcher;
+  // A posted task finds its stream alive or is dropped, so the watcher lives when it is told.
+  struct Watching {
+    StreamRef stream;
+    Watcher* watcher = nullptr;
+  };
   uint32_t StateOf(const std::string& service) const;
+  uint64_t AddWatcher(StreamRef stream, Watcher* watcher);
+  void RemoveWatcher(uint64_t id);
 
   const MethodTable* methods_ = nullptr;
-  mutable absl::Mutex mutex_;
-  bool serving_ ABSL_GUARDED_BY(mutex_) = true;
+  std::atomic<bool> serving_{true};
+  absl::Mutex mutex_;
   uint64_t last_watcher_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<uint64_t, StreamRef> watchers_ ABSL_GUARDED_BY(mutex_);
-  std::map<uint64_t, Watcher*> watching_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, Watching> watchers_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace forebay::server

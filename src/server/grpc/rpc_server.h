@@ -6,6 +6,7 @@
 // reflection.h are handlers on this layer. Thread-safe after Start; Shutdown once, not from a handler.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>

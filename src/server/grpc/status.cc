@@ -1,0 +1,32 @@
+#include "server/grpc/status.h"
+
+#include <string>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace forebay::server {
+namespace {
+
+constexpr char kRetryPayload[] = "forebay/retry-after-ms";
+
+}  // namespace
+
+grpc::Status ToGrpcStatus(const absl::Status& status) {
+  // The codes of the two have the same numbers, by design of both.
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
+}
+
+absl::Status WithRetryAfter(absl::Status status, uint32_t retry_after_ms) {
+  status.SetPayload(kRetryPayload, absl::Cord(absl::StrCat(retry_after_ms)));
+  return status;
+}
+
+uint32_t RetryAfterMs(const absl::Status& status) {
+  const auto payload = status.GetPayload(kRetryPayload);
+  uint32_t ms = 0;
+  return payload.has_value() && absl::SimpleAtoi(std::string(*payload), &ms) ? ms : 0;
+}
+
+}  // namespace forebay::server

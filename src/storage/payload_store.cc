@@ -1,0 +1,104 @@
+#include "storage/payload_store.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/crc32c.h"
+
+namespace forebay::storage {
+
+PayloadBuilder& PayloadBuilder::operator=(PayloadBuilder&& other) noexcept {
+  if (this == &other) return *this;
+  if (budget_ != nullptr) budget_->Unreserve(reserved_);
+  budget_ = std::exchange(other.budget_, nullptr);
+  bytes_ = other.bytes_;
+  written_ = other.written_;
+  reserved_ = std::exchange(other.reserved_, 0);
+  header_bytes_ = other.header_bytes_;
+  blocks_ = std::move(other.blocks_);
+  other.blocks_.clear();
+  return *this;
+}
+
+PayloadBuilder::~PayloadBuilder() {
+  if (budget_ != nullptr) budget_->Unreserve(reserved_);
+}
+
+uint64_t PayloadBuilder::Footprint(uint64_t bytes) {
+  const uint64_t whole = bytes / Block::kBytesMax;
+  const uint64_t rest = bytes % Block::kBytesMax;
+  return whole * Block::Footprint(Block::kBytesMax) + (rest > 0 ? Block::Footprint(rest) : 0);
+}
+
+PayloadBuilder::PayloadBuilder(PayloadBudget* budget, uint64_t bytes)
+    : budget_(budget), bytes_(bytes), reserved_(Footprint(bytes)) {
+  FOREBAY_CHECK(bytes > 0);
+}
+
+// Where the next bytes go, and how many fit there.
+char* PayloadBuilder::Room(size_t* size) {
+  const size_t in_block = written_ % Block::kBytesMax;
+  if (in_block == 0) {
+    const auto block_bytes = static_cast<size_t>(std::min<uint64_t>(left(), Block::kBytesMax));
+    blocks_.push_back(BlockRef::Adopt(Block::New(block_bytes, budget_)));
+    reserved_ -= Block::Footprint(block_bytes);
+  }
+  Block* const block = blocks_.back().get();
+  *size = block->size() - in_block;
+  return block->data() + in_block;
+}
+
+void PayloadBuilder::AppendHeader(std::string_view header) {
+  FOREBAY_CHECK(written_ == 0 && header.size() <= Block::kBytesMax);
+  header_bytes_ = static_cast<uint32_t>(header.size());
+  Append(header, 0);
+}
+
+uint32_t PayloadBuilder::Append(std::string_view bytes, uint32_t before) {
+  FOREBAY_CHECK(bytes.size() <= left());
+  uint32_t crc = before;
+  while (!bytes.empty()) {
+    size_t room = 0;
+    char* const to = Room(&room);
+    const size_t piece = std::min(room, bytes.size());
+    crc = CopyCrc32c(to, bytes.data(), piece, crc);
+    written_ += piece;
+    bytes.remove_prefix(piece);
+  }
+  return crc;
+}
+
+BlockList PayloadBuilder::Take() {
+  FOREBAY_CHECK(budget_ != nullptr && left() == 0 && reserved_ == 0);
+  budget_ = nullptr;
+  BlockList blocks = std::move(blocks_);
+  blocks_.clear();
+  return blocks;
+}
+
+absl::Status PayloadView::Slices(uint64_t offset, uint64_t size,
+                                 std::vector<BlockSlice>* out) const {
+  if (offset > bytes_ || size > bytes_ - offset) {
+    return absl::OutOfRangeError(absl::StrCat("bytes ", offset, " to ", offset + size,
+                                              " of a payload of ", bytes_));
+  }
+  while (size > 0) {
+    const BlockRef& block = blocks_[offset / Block::kBytesMax];
+    const uint64_t in_block = offset % Block::kBytesMax;
+    const uint64_t piece = std::min<uint64_t>(size, block->size() - in_block);
+    out->push_back({block, block->data() + in_block, static_cast<size_t>(piece)});
+    offset += piece;
+    size -= piece;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PayloadStore::Read(PayloadId id, uint64_t offset, uint64_t size,
+                                std::vector<BlockSlice>* out) {
+  std::vector<PayloadView> views;
+  FOREBAY_RETURN_IF_ERROR(Open({id}, &views));
+  return views[0].Slices(offset, size, out);
+}
+
+}  // namespace forebay::storage
