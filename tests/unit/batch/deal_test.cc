@@ -96,14 +96,15 @@ TEST(Dealer, FindsRoomForAllWithAsManyBinsAsItems) {
 }
 
 TEST(Dealer, ExchangesWholeBinsWhereNoItemFitsAlone) {
-  // Bins of 10: full ones of cost 100 (a long item) and 40 (short ones). Only exchanging whole bins
-  // brings 200 and 80 to 140 each.
-  const std::vector<uint32_t> sizes = {10, 10, 5, 5, 5, 5};
-  const std::vector<uint64_t> costs = {100, 100, 20, 20, 20, 20};
+  // Dealt {10} {6, 4} and {9, 1} {7}. Items alone cannot level these: the 10 fits only where the
+  // light owner's whole bin {9, 1} leaves.
+  const std::vector<uint32_t> sizes = {10, 9, 7, 6, 4, 1};
+  const std::vector<uint64_t> costs = {100, 81, 49, 36, 16, 1};
   Dealer dealer(sizes, costs, 2, 2, 10);
   ASSERT_EQ(dealer.Deal(), sizes.size());
+  EXPECT_EQ(dealer.HeaviestLoad(), 152);
   dealer.Level(0);
-  EXPECT_EQ(dealer.HeaviestLoad(), 140);
+  EXPECT_EQ(dealer.HeaviestLoad(), 149);
 }
 
 TEST(Dealer, FillsEmptySlotsWithTheCheapestItemsOfOthers) {

@@ -87,6 +87,18 @@ TEST(PackQuality, BalancesMiniBatches) {
   }
 }
 
+TEST(PackQuality, ExchangesBetweenMiniBatches) {
+  // Costs 8 8 5 5 5 1, three each: longest first gives 18 and 14, one exchange 15 and 17.
+  const std::vector<SequenceSize> sequences = {{800, 0, 0}, {800, 1, 1}, {500, 2, 2},
+                                               {500, 3, 3}, {500, 4, 4}, {100, 5, 5}};
+  PackSpec spec;
+  spec.token_budget = 1000;
+  spec.mini_batches = 2;
+  spec.cost = {1, 0};
+  EXPECT_NEAR(Measure(sequences, spec, *Pack(sequences, spec)).mini_batch_imbalance, 1.0 / 16,
+              1e-9);
+}
+
 TEST(PackQuality, ExchangesWhereLongestFirstIsNotEnough) {
   // Longest first: 3 3 | 2 2 2 would be ideal, it gives {3, 2, 2} and {3, 2}.
   const std::vector<SequenceSize> sequences = {
