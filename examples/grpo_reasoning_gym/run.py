@@ -4,8 +4,8 @@
 """
 
 import argparse
+import glob
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -115,6 +115,7 @@ def start_trainers(processes, address, args, ranks=2):
             WORLD_SIZE=str(ranks),
             MASTER_ADDR="127.0.0.1",
             MASTER_PORT=port,
+            GLOO_SOCKET_IFNAME="lo",
         )
     return [processes.running[f"trainer-{rank}"] for rank in range(ranks)]
 
@@ -123,8 +124,7 @@ def evaluate(run, version, when, evals):
     result = run.start_eval("held-out", version=version, attempts=4).wait(timeout=120)
     print(
         f"pass rate on held-out tasks {when}: {result.mean:.1%} +- {result.standard_error:.1%} "
-        f"(version {version}, {result.rollouts} sampled attempts at {result.tasks} tasks)",
-        flush=True,
+        f"(version {version}, {result.rollouts} sampled attempts at {result.tasks} tasks)"
     )
     evals.append((time.monotonic(), result.mean, result.standard_error))
     return result
@@ -140,47 +140,42 @@ def train(processes, run, address, http, args):
         processes.check()
         samples.append(metrics.sample(http + "/metrics"))
         if len(samples) % 3 == 0:
-            print(
-                metrics.progress(samples[0], samples[max(0, len(samples) - 6)], samples[-1]),
-                flush=True,
-            )
+            print(metrics.progress(samples[0], samples[max(0, len(samples) - 6)], samples[-1]))
         due = (
             run.status().published.number >= args.steps // 3
             or time.monotonic() > start + seconds / 3
         )
         if due and not killed:
             print(
-                "  kill -9 actor-1; actor-4 starts. The lost attempts go out again when their leases end",
-                flush=True,
+                "  kill -9 actor-1; actor-4 starts; the lost attempts go out again when leases end"
             )
             processes.kill("actor-1")
             start_actor(processes, "actor-4", address, args)
             killed = True
     if any(t.poll() is None for t in trainers):
-        print(f"  {args.minutes:g} minutes are over: the trainers stop here", flush=True)
+        print(f"  {args.minutes:g} minutes are over: the trainers stop here")
         for rank in range(len(trainers)):
             processes.kill(f"trainer-{rank}")
     return samples
 
 
 def main(args):
-    shutil.rmtree(args.out, ignore_errors=True)
-    os.makedirs(args.out)
+    sys.stdout.reconfigure(line_buffering=True)
+    os.makedirs(args.out, exist_ok=True)
+    for old in glob.glob(f"{args.out}/version-*.pt") + glob.glob(f"{args.out}/*.log"):
+        os.remove(old)
     torch.manual_seed(args.seed)
     training = {source: make_tasks(source, 3000, seed=args.seed + 1) for source in SOURCES}
     held_out = [t for source in SOURCES for t in make_tasks(source, 150, seed=0, held_out=True)]
     model = Transformer()
-    print("supervised warm start, stopped on purpose at a mediocre pass rate:", flush=True)
+    print("supervised warm start, stopped on purpose at a mediocre pass rate:")
     warm_start(model, sum(training.values(), []), seed=args.seed)
     save(model, f"{args.out}/version-0.pt")
 
     evals = []
     with Processes(args.out) as processes:
         address, http = start_daemon(processes, args)
-        print(
-            f"bufferd on {address}, metrics on {http}/metrics; logs and weights in {args.out}",
-            flush=True,
-        )
+        print(f"bufferd on {address}, metrics on {http}/metrics; logs and weights in {args.out}")
         run = fb.connect(address)
         for i in (1, 2, 3):
             start_actor(processes, f"actor-{i}", address, args)
@@ -206,13 +201,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bufferd", default=os.path.normpath(f"{build}/release/bin/bufferd"))
     parser.add_argument(
-        "--out",
-        default=os.path.normpath(f"{build}/demo"),
-        help="weights, logs and plot; emptied first",
+        "--out", default=os.path.normpath(f"{build}/demo"), help="folder for weights, logs and plot"
     )
-    parser.add_argument("--steps", type=int, default=80, help="training steps")
+    parser.add_argument("--steps", type=int, default=120, help="training steps")
     parser.add_argument(
-        "--minutes", type=float, default=3, help="stop training after this long, whatever the step"
+        "--minutes", type=float, default=2.5, help="stop training after this long, whatever the step"
     )
     parser.add_argument("--slots", type=int, default=128, help="attempts at once per actor")
     parser.add_argument("--seed", type=int, default=0)

@@ -1,7 +1,7 @@
 """Tasks and verifiers from reasoning-gym; training and held-out tasks share no question.
 
-Each task gets a prompt short enough for a character-level model: `sun>` asks for `nus`, `oacoa=` for
-a palindrome of these letters, of which there may be several; the verifier takes any of them.
+Each task gets a prompt short enough for a character-level model: `sun>` asks for `nus`, `oacoa=`
+for a palindrome of these letters, of which there may be several; the verifier takes any of them.
 """
 
 import functools

@@ -63,7 +63,7 @@ if __name__ == "__main__":
     parser.add_argument(
         "--out", default=".", help="where new weights go; actors must be able to read it"
     )
-    parser.add_argument("--steps", type=int, default=80)
+    parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--groups", type=int, default=32, help="groups of 16 attempts in a step")
     parser.add_argument("--token-budget", type=int, default=2048, help="tokens of a micro-batch")
     parser.add_argument("--lr", type=float, default=1e-3)
