@@ -42,6 +42,9 @@ class Conversation {
   // exchange.
   virtual absl::Status Take(size_t pipe, grpc::ByteBuffer* answer) = 0;
 
+  // What was exchanged, in the words of script.h, so that the limit can be run on the same.
+  virtual std::string Script() const = 0;
+
   const Progress& progress() const { return progress_; }
 
  protected:

@@ -66,6 +66,7 @@ class Lane {
   }
 
   const Progress& progress() const { return conversation_->progress(); }
+  std::string Script() const { return conversation_->Script(); }
 
  private:
   struct PipeState {
@@ -167,9 +168,10 @@ Clock::duration Duration(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-// Handles events until `until`; an error or a stall ends it early.
-absl::Status Poll(grpc::CompletionQueue* queue, Clock::time_point until, double stall_seconds) {
-  for (auto now = Clock::now(); now < until; now = Clock::now()) {
+// Handles events until `until` or until `done` says so; an error or a stall ends it early.
+absl::Status Poll(grpc::CompletionQueue* queue, Clock::time_point until, double stall_seconds,
+                  const std::function<bool()>& done) {
+  for (auto now = Clock::now(); now < until && !done(); now = Clock::now()) {
     const bool may_stall = now + Duration(stall_seconds) < until;
     const auto wait = may_stall ? Duration(stall_seconds) : until - now;
     void* tag = nullptr;
@@ -192,15 +194,19 @@ absl::Status Poll(grpc::CompletionQueue* queue, Clock::time_point until, double 
 
 absl::StatusOr<LoadResult> Measure(const LoadOptions& options, grpc::CompletionQueue* queue,
                                    const std::vector<std::unique_ptr<Lane>>& lanes) {
-  const auto start = Clock::now();
-  const auto warm = start + Duration(options.warm_up_seconds);
-  if (absl::Status s = Poll(queue, warm, options.stall_seconds); !s.ok()) return s;
+  const auto done = [&] {
+    return options.operations > 0 && Sum(lanes).operations >= options.operations;
+  };
+  const auto warm = Clock::now() + Duration(options.warm_up_seconds);
+  if (absl::Status s = Poll(queue, warm, options.stall_seconds, done); !s.ok()) return s;
   const Sample before = Take(options, lanes);
-  if (absl::Status s = Poll(queue, before.time + Duration(options.seconds), options.stall_seconds);
-      !s.ok()) {
-    return s;
-  }
+  const auto end = before.time + Duration(options.seconds);
+  if (absl::Status s = Poll(queue, end, options.stall_seconds, done); !s.ok()) return s;
   const Sample after = Take(options, lanes);
+  if (options.operations > after.progress.operations) {
+    return absl::DeadlineExceededError(absl::StrCat(after.progress.operations, " operations of ",
+                                                    options.operations, " done in the time"));
+  }
   LoadResult result;
   result.operations = after.progress.operations - before.progress.operations;
   result.payload_bytes = after.progress.payload_bytes - before.progress.payload_bytes;
@@ -209,6 +215,7 @@ absl::StatusOr<LoadResult> Measure(const LoadOptions& options, grpc::CompletionQ
   result.server_cpu_seconds = after.server_cpu - before.server_cpu;
   result.client_peak_rss_bytes = PeakRssBytes(getpid());
   result.server_peak_rss_bytes = options.server_pid == 0 ? 0 : PeakRssBytes(options.server_pid);
+  if (!lanes.empty()) result.script = lanes[0]->Script();
   return result;
 }
 
@@ -259,8 +266,7 @@ absl::StatusOr<LoadResult> RunLoad(
   return result;
 }
 
-std::string ToJson(const std::string& name, const std::string& script, const LoadOptions& options,
-                   const LoadResult& result) {
+std::string ToJson(const std::string& name, const LoadOptions& options, const LoadResult& result) {
   const double operations = std::max<double>(1, result.operations);
   const double gigabytes = std::max(1e-9, result.payload_bytes * 1e-9);
   return absl::StrFormat(
@@ -269,7 +275,7 @@ std::string ToJson(const std::string& name, const std::string& script, const Loa
       "\"client_cpu_us_per_op\": %.4f, \"server_cpu_us_per_op\": %.4f, "
       "\"client_cpu_s_per_gb\": %.4f, \"server_cpu_s_per_gb\": %.4f, "
       "\"client_peak_rss_bytes\": %d, \"server_peak_rss_bytes\": %d}",
-      name, script, options.channels, options.lanes, result.operations, result.seconds,
+      name, result.script, options.channels, options.lanes, result.operations, result.seconds,
       result.operations / result.seconds, result.payload_bytes * 1e-9 / result.seconds,
       result.client_cpu_seconds / operations * 1e6, result.server_cpu_seconds / operations * 1e6,
       result.client_cpu_seconds / gigabytes, result.server_cpu_seconds / gigabytes,

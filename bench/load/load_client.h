@@ -24,7 +24,8 @@ struct LoadOptions {
   int lanes = 1;       // conversations on each channel
   double warm_up_seconds = 0.5;
   double seconds = 2;
-  pid_t server_pid = 0;  // whose CPU and memory are counted; 0 for none
+  uint64_t operations = 0;  // end once so many are done, warm-up included; 0: when the time is over
+  pid_t server_pid = 0;     // whose CPU and memory are counted; 0 for none
   bool minimal_stack = true;
   ChannelArguments arguments;  // further ones, for experiments
   double connect_seconds = 10;
@@ -39,6 +40,7 @@ struct LoadResult {
   double server_cpu_seconds = 0;
   uint64_t client_peak_rss_bytes = 0;  // of the process's whole life
   uint64_t server_peak_rss_bytes = 0;
+  std::string script;  // what the first conversation exchanged
 };
 
 // Runs until the time is over. Fails if a call ends, a conversation refuses an answer, or nothing
@@ -47,9 +49,7 @@ absl::StatusOr<LoadResult> RunLoad(
     const LoadOptions& options,
     const std::function<std::unique_ptr<Conversation>(int lane)>& make_conversation);
 
-// One line of JSON: rates, CPU per operation and per GB, memory. `name` and `script` are printed as
-// they are.
-std::string ToJson(const std::string& name, const std::string& script, const LoadOptions& options,
-                   const LoadResult& result);
+// One line of JSON: rates, CPU per operation and per GB, memory.
+std::string ToJson(const std::string& name, const LoadOptions& options, const LoadResult& result);
 
 }  // namespace forebay::bench

@@ -68,6 +68,20 @@ absl::StatusOr<std::vector<ScriptStep>> ParseScript(std::string_view text) {
   return steps;
 }
 
+std::string FormatScript(const std::vector<ScriptStep>& steps) {
+  std::string text;
+  for (const ScriptStep& step : steps) {
+    const char* method = step.method == kUnaryMethod    ? "unary"
+                         : step.method == kStreamMethod ? "stream"
+                                                        : "store";
+    absl::StrAppend(&text, text.empty() ? "" : " ", method, ":", step.request_bytes);
+    if (step.requests > 1) absl::StrAppend(&text, "x", step.requests);
+    absl::StrAppend(&text, ">", step.answer_bytes);
+    if (step.answer_frame_bytes > 0) absl::StrAppend(&text, "/", step.answer_frame_bytes);
+  }
+  return text;
+}
+
 ScriptConversation::ScriptConversation(ScriptOptions options)
     : options_(std::move(options)), pipes_(options_.steps.size()) {
   for (const ScriptStep& step : options_.steps) {
@@ -107,6 +121,8 @@ bool ScriptConversation::Next(size_t pipe, grpc::ByteBuffer* message) {
   *message = grpc::ByteBuffer(slices, 2);
   return true;
 }
+
+std::string ScriptConversation::Script() const { return FormatScript(options_.steps); }
 
 absl::Status ScriptConversation::Take(size_t pipe_index, grpc::ByteBuffer* answer) {
   PipeState& pipe = pipes_[pipe_index];

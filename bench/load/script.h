@@ -39,6 +39,7 @@ struct ScriptStep {
 };
 
 absl::StatusOr<std::vector<ScriptStep>> ParseScript(std::string_view text);
+std::string FormatScript(const std::vector<ScriptStep>& steps);
 
 struct ScriptOptions {
   std::vector<ScriptStep> steps;
@@ -53,6 +54,7 @@ class ScriptConversation : public Conversation {
   std::vector<Pipe> Pipes() const override;
   bool Next(size_t pipe, grpc::ByteBuffer* message) override;
   absl::Status Take(size_t pipe, grpc::ByteBuffer* answer) override;
+  std::string Script() const override;
 
  private:
   // Each step has a pipe of its own; answers on a pipe come in order, so rounds need no names.

@@ -2,6 +2,9 @@
 // JSON.
 //
 //   buffer-bench limit --target 127.0.0.1:PORT --script "unary:100>100" --lanes 64
+//   buffer-bench assign --batch 64 --tasks 100000 --lanes 4
+//   buffer-bench push --rollout_bytes 500000 --window 8 --channels 4
+//   buffer-bench fetch --tokens 65536 --window 4
 //
 // docs/benchmarks.md has the command of each figure.
 
@@ -9,13 +12,18 @@
 #include <absl/flags/parse.h>
 #include <absl/flags/usage.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "bench/load/actor.h"
+#include "bench/load/daemon.h"
+#include "bench/load/fetch.h"
 #include "bench/load/load_client.h"
 #include "bench/load/script.h"
 
@@ -30,10 +38,17 @@ ABSL_FLAG(bool, minimal_stack, true, "leave out gRPC's filters on the client's s
 ABSL_FLAG(std::vector<std::string>, channel_arguments, {},
           "gRPC channel arguments to try, name=integer");
 ABSL_FLAG(std::string, script, "", "limit: the messages of a round, see bench/load/script.h");
+ABSL_FLAG(int, batch, 64, "assign: assignments a call and rollouts a frame");
+ABSL_FLAG(uint64_t, tasks, 100'000, "assign: tasks that the source has");
+ABSL_FLAG(int, group_size, 16, "assign, push: rollouts of a group");
+ABSL_FLAG(int, rollout_bytes, 500'000, "push: payload of a rollout");
+ABSL_FLAG(int, tokens, 65'536, "fetch: tokens of the micro-batch");
 ABSL_FLAG(uint64_t, operations_per_round, 1, "limit: what a round counts for");
 
 namespace forebay::bench {
 namespace {
+
+constexpr uint32_t kTaskBytes = 32;
 
 absl::StatusOr<LoadOptions> OptionsFromFlags() {
   LoadOptions options;
@@ -50,6 +65,13 @@ absl::StatusOr<LoadOptions> OptionsFromFlags() {
   return options;
 }
 
+absl::Status Report(const char* name, const LoadOptions& options,
+                    const absl::StatusOr<LoadResult>& result) {
+  if (!result.ok()) return result.status();
+  std::puts(ToJson(name, options, *result).c_str());
+  return absl::OkStatus();
+}
+
 // The limit server's share of a pair: messages of given sizes, answered and forgotten.
 absl::Status RunLimit() {
   auto steps = ParseScript(absl::GetFlag(FLAGS_script));
@@ -58,18 +80,75 @@ absl::Status RunLimit() {
                              absl::GetFlag(FLAGS_operations_per_round)};
   auto options = OptionsFromFlags();
   if (!options.ok()) return options.status();
-  auto result =
-      RunLoad(*options, [&](int) { return std::make_unique<ScriptConversation>(script); });
-  if (!result.ok()) return result.status();
-  std::puts(ToJson("limit", absl::GetFlag(FLAGS_script), *options, *result).c_str());
-  return absl::OkStatus();
+  return Report("limit", *options, RunLoad(*options, [&](int) {
+                  return std::make_unique<ScriptConversation>(script);
+                }));
+}
+
+// Sets up tasks and a session for each conversation, then runs the actors.
+absl::Status RunActors(const char* name, const char* source, uint64_t tasks, ActorLoad load) {
+  auto options = OptionsFromFlags();
+  if (!options.ok()) return options.status();
+  Daemon daemon(options->target);
+  const auto group_size = static_cast<uint32_t>(absl::GetFlag(FLAGS_group_size));
+  if (absl::Status s = daemon.PutTasks(source, group_size, tasks, kTaskBytes); !s.ok()) return s;
+  std::vector<Daemon::Session> sessions;
+  for (int i = 0; i < options->channels * options->lanes; ++i) {
+    auto session = daemon.OpenSession();
+    if (!session.ok()) return session.status();
+    sessions.push_back(*session);
+  }
+  return Report(name, *options, RunLoad(*options, [&](int lane) {
+                  return std::make_unique<ActorConversation>(&load, sessions[lane]);
+                }));
+}
+
+// Assignments acquired, tiny rollouts of 16 tokens pushed and acknowledged.
+absl::Status RunAssign() {
+  constexpr uint32_t kTokens = 16;
+  const std::vector<ColumnShape> columns = PlainColumns();
+  ActorLoad load;
+  load.batch = static_cast<uint32_t>(absl::GetFlag(FLAGS_batch));
+  load.rollouts.emplace_back(kTokens, columns, SharedPayload(kTokens * BytesPerToken(columns)), 1);
+  return RunActors("assign", "assign", absl::GetFlag(FLAGS_tasks), std::move(load));
+}
+
+absl::Status RunPush() {
+  const std::vector<ColumnShape> columns = PlainColumns();
+  const auto tokens =
+      static_cast<uint32_t>(absl::GetFlag(FLAGS_rollout_bytes)) / BytesPerToken(columns);
+  if (tokens < 4) return absl::InvalidArgumentError("--rollout_bytes is too small");
+  ActorLoad load;
+  load.window = static_cast<uint32_t>(absl::GetFlag(FLAGS_window));
+  load.batch = std::min(load.window * 2, 64u);
+  // Together larger than the caches.
+  constexpr size_t kDistinctBytes = size_t{96} << 20;
+  const size_t rollout_bytes = size_t{tokens} * BytesPerToken(columns);
+  for (size_t bytes = 0; bytes < kDistinctBytes; bytes += rollout_bytes) {
+    load.rollouts.emplace_back(tokens, columns, SharedPayload(rollout_bytes), 1);
+  }
+  return RunActors("push", "push", 1000, std::move(load));
+}
+
+absl::Status RunFetch() {
+  auto options = OptionsFromFlags();
+  if (!options.ok()) return options.status();
+  Daemon daemon(options->target);
+  auto load =
+      PrepareStep(&daemon, options->target, static_cast<uint32_t>(absl::GetFlag(FLAGS_tokens)));
+  if (!load.ok()) return load.status();
+  load->window = static_cast<uint32_t>(absl::GetFlag(FLAGS_window));
+  return Report("fetch", *options, RunLoad(*options, [&](int) {
+                  return std::make_unique<FetchConversation>(&*load);
+                }));
 }
 
 int Main(int argc, char** argv) {
   absl::SetProgramUsageMessage(
       "buffer-bench SUBCOMMAND [flags]; \"buffer-bench help\" names the subcommands");
   const std::vector<char*> words = absl::ParseCommandLine(argc, argv);
-  const std::map<std::string, std::function<absl::Status()>> subcommands = {{"limit", RunLimit}};
+  const std::map<std::string, std::function<absl::Status()>> subcommands = {
+      {"limit", RunLimit}, {"assign", RunAssign}, {"push", RunPush}, {"fetch", RunFetch}};
   if (words.size() == 2 && std::string(words[1]) == "help") {
     for (const auto& [name, run] : subcommands) std::puts(name.c_str());
     return 0;

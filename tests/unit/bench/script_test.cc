@@ -21,6 +21,12 @@ TEST(ParseScript, ReadsEachStepsMethodSizesAndFrames) {
   EXPECT_EQ((*steps)[2].answer_frame_bytes, 300u);
 }
 
+TEST(FormatScript, WritesWhatParseScriptReads) {
+  for (const char* text : {"unary:100>200", "store:1048576x3>24", "stream:64>900/300 unary:9>1"}) {
+    EXPECT_EQ(FormatScript(*ParseScript(text)), text);
+  }
+}
+
 TEST(ParseScript, RefusesWhatItCannotRunAndNamesTheStep) {
   for (const char* bad : {"", "push:1>1", "unary:x>1", "unary:100", "stream:1>0", "unary:100x2>1",
                           "stream:100x0>1"}) {

@@ -1,0 +1,49 @@
+// A trainer's rank as a load: one sealed step whose micro-batch is fetched again and again, with
+// nothing done to its bytes.
+//
+// Not thread-safe.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bench/load/conversation.h"
+#include "bench/load/daemon.h"
+#include "forebay/v1/trainer.pb.h"
+
+namespace forebay::bench {
+
+// What the fetches name. Made once by PrepareStep, shared by all conversations.
+struct FetchLoad {
+  v1::FetchRequest request;  // all but the id
+  uint32_t window = 4;       // fetches in flight
+};
+
+// Pushes one group whose sequences fill a micro-batch of `tokens` (a multiple of 16), with five
+// columns, opens a step over it and waits until it is sealed. A step that an earlier run left open
+// is used as it is.
+absl::StatusOr<FetchLoad> PrepareStep(Daemon* daemon, const std::string& target, uint32_t tokens);
+
+class FetchConversation : public Conversation {
+ public:
+  // `load` outlives this.
+  explicit FetchConversation(const FetchLoad* load) : load_(load) {}
+
+  std::vector<Pipe> Pipes() const override { return {{kFetchMethod, true}}; }
+  bool Next(size_t pipe, grpc::ByteBuffer* message) override;
+  absl::Status Take(size_t pipe, grpc::ByteBuffer* answer) override;
+  std::string Script() const override;
+
+ private:
+  const FetchLoad* load_;
+  uint64_t next_id_ = 1;
+  uint32_t in_flight_ = 0;
+  uint64_t data_bytes_ = 0;  // of the answer that is arriving
+  // For the script.
+  uint64_t request_bytes_ = 0, answer_bytes_ = 0, largest_frame_ = 0;
+};
+
+}  // namespace forebay::bench

@@ -1,0 +1,54 @@
+// Rollouts that are pushed again and again: header and payload are made once, only the lease
+// changes.
+//
+// A real actor encodes its header too, but for a load on two cores the client has to cost as little
+// as it can. Immutable after construction; safe from any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "forebay/v1/types.pb.h"
+
+namespace forebay::bench {
+
+struct Lease {
+  uint64_t attempt_id = 0;
+  uint32_t token = 0;
+};
+
+// A column with one scalar a token.
+struct ColumnShape {
+  std::string name;
+  v1::DType dtype;
+  uint32_t item_bytes;
+};
+
+// tokens, loss_mask and logprobs: 9 bytes a token.
+std::vector<ColumnShape> PlainColumns();
+// Five of them: 17 bytes a token.
+std::vector<ColumnShape> FiveColumns();
+uint32_t BytesPerToken(const std::vector<ColumnShape>& columns);
+
+class RolloutTemplate {
+ public:
+  // `payload` holds BytesPerToken(columns) x tokens bytes and outlives this. Each column's crc32c
+  // is stated.
+  RolloutTemplate(uint32_t tokens, const std::vector<ColumnShape>& columns, const char* payload,
+                  double reward);
+
+  std::string_view payload() const { return payload_; }
+  // Appends the header for a lease, as an entry of PushFrame.rollouts.
+  void AppendHeader(const Lease& lease, std::string* frame) const;
+
+ private:
+  std::string header_;
+  std::string_view payload_;
+};
+
+// The leases of an AcquireResponse; false if the bytes are none.
+bool ReadLeases(std::string_view acquire_response, std::vector<Lease>* leases);
+
+}  // namespace forebay::bench
