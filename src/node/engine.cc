@@ -223,12 +223,10 @@ void Engine::TimerThread() {
 }
 
 void Engine::TickAll() {
-  const bool starved = dead_->Starved();
   const uint64_t free_bytes = dead_->FreePayloadBytes() / shards_.size();
   for (auto& shard : shards_) {
-    shard->serial.Post([s = shard.get(), starved, free_bytes] {
+    shard->serial.Post([s = shard.get(), free_bytes] {
       s->loop.primary().SetMemory(free_bytes, kExpectedRolloutBytes);
-      if (starved) s->loop.Propose(NowMs(), 0, shard::DropForBudget{});
       s->loop.Tick(NowMs());
     });
   }

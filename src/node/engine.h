@@ -29,8 +29,6 @@ class DeadBytes {
   virtual void FreeContents(const std::vector<PayloadId>& contents) = 0;
   // Bytes that new groups may still count on.
   virtual uint64_t FreePayloadBytes() const = 0;
-  // Pushes wait for room and none comes: an incomplete group must go.
-  virtual bool Starved() const = 0;
 };
 
 class Engine {
@@ -58,12 +56,20 @@ class Engine {
   // Asks one shard; the answer must be an R.
   template <class R>
   void Ask(ShardId shard, shard::Command command, Done<R> done) {
+    AskWith<R>(
+        shard,
+        [command = std::move(command)](const shard::State&) mutable { return std::move(command); },
+        std::move(done));
+  }
+  // As Ask, with a command that `make` builds inside the loop, from the state as it is then.
+  template <class R, class F>
+  void AskWith(ShardId shard, F make, Done<R> done) {
     auto& s = *shards_[shard.value];
-    s.serial.Post([this, &s, command = std::move(command), done = std::move(done)]() mutable {
+    s.serial.Post([&s, make = std::move(make), done = std::move(done)]() mutable {
       const auto tag = s.calls.Add([done = std::move(done)](shard::Reply&& reply) mutable {
         done(std::get<R>(std::move(reply)));
       });
-      s.loop.Propose(NowMs(), tag, std::move(command));
+      s.loop.Propose(NowMs(), tag, make(s.loop.state()));
     });
   }
   template <class R>

@@ -104,7 +104,7 @@ class StreamHandler {
   // Last callback: finished or cancelled. No callback or posted task comes after it.
   virtual void OnDone() {}
 
-  static constexpr size_t kDrainedBytes = 256 * 1024;
+  static constexpr size_t kDrainedBytes = size_t{2} << 20;
 };
 
 using StreamFactory = std::function<std::unique_ptr<StreamHandler>()>;

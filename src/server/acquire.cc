@@ -1,0 +1,155 @@
+#include "server/acquire.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "codec/actor_messages.h"
+#include "forebay/v1/actor.pb.h"
+#include "server/grpc/typed.h"
+#include "server/policy_messages.h"
+
+namespace forebay::server {
+namespace {
+
+constexpr uint32_t kAssignmentsMax = 4096;
+constexpr uint32_t kWaitMsMax = 60'000;
+constexpr uint32_t kRetryAfterMs = 500;
+// An unfinished attempt that is handed on inside an AcquireResponse.
+constexpr uint64_t kPartialBytesMax = uint64_t{64} << 20;
+
+absl::Status Translate(const codec::AcquireRequest& request, const CatalogSnapshot& catalog,
+                       shard::Assign* assign) {
+  if (request.session == 0) return absl::InvalidArgumentError("session: is 0");
+  if (request.max == 0 || request.max > kAssignmentsMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max: is ", request.max, "; 1 to ", kAssignmentsMax));
+  }
+  if (request.wait_ms > kWaitMsMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("wait_ms: is ", request.wait_ms, "; the limit is ", kWaitMsMax));
+  }
+  FOREBAY_RETURN_IF_ERROR(CheckPolicyName(std::string(request.policy), "version.policy"));
+  assign->session = SessionId(request.session);
+  assign->request_id = request.request_id;
+  assign->max = request.max;
+  assign->version = request.version;
+  assign->loads_any_version = request.loads_any_version;
+  for (const auto name : request.sources) {
+    const auto* source = catalog.Find(name);
+    if (source == nullptr) {
+      return absl::NotFoundError(
+          absl::StrCat("sources: '", std::string(name), "' is not a source"));
+    }
+    assign->sources.push_back(source->id);
+  }
+  return absl::OkStatus();
+}
+
+std::string EncodePartial(storage::PayloadStore* store, PayloadId id) {
+  std::vector<storage::PayloadView> views;
+  std::string out;
+  // A partial attempt that is gone costs its prefix, not the attempt.
+  if (!store->Open({&id, 1}, &views).ok()) return out;
+  const auto& view = views[0];
+  if (view.bytes() > kPartialBytesMax) return out;
+  v1::Partial partial;
+  if (!partial.mutable_header()->ParseFromString(std::string(view.header()))) return out;
+  std::vector<storage::BlockSlice> slices;
+  if (!view.Slices(view.header_bytes(), view.bytes() - view.header_bytes(), &slices).ok()) {
+    return out;
+  }
+  for (const auto& slice : slices) partial.mutable_payload()->append(slice.data, slice.size);
+  partial.SerializeToString(&out);
+  return out;
+}
+
+codec::AssignmentFields Fields(const shard::Assignment& a) {
+  return {.attempt_id = a.attempt.value,
+          .token = a.token,
+          .seed = a.seed,
+          .group_id = a.group.value,
+          .attempt = a.number,
+          .source = a.task.source().value,
+          .version = a.version,
+          .lease_ms = a.lease_ms,
+          .eval_run = a.eval_run.value,
+          .task_id = a.task.value};
+}
+
+std::string SourceInfo(const CatalogSource& source) {
+  v1::SourceInfo info;
+  info.set_source(source.id.value);
+  info.set_name(source.settings.name);
+  info.set_sampling_json(source.settings.sampling_json);
+  info.set_purpose(source.settings.purpose == codec::Purpose::kEval ? v1::PURPOSE_EVAL
+                                                                    : v1::PURPOSE_TRAIN);
+  return info.SerializeAsString();
+}
+
+std::string Encode(ServiceContext* context, const shard::AssignReply& reply) {
+  std::string out;
+  out.reserve(reply.assignments.size() * 256);
+  std::vector<uint16_t> sources;
+  for (const auto& assignment : reply.assignments) {
+    const auto content = context->contents->Read(assignment.content);
+    const std::string partial = assignment.partial.value == 0
+                                    ? std::string()
+                                    : EncodePartial(context->payloads, assignment.partial);
+    codec::AppendAssignment(Fields(assignment), content.ok() ? *content : std::string_view(),
+                            partial, &out);
+    const uint16_t source = assignment.task.source().value;
+    if (std::ranges::find(sources, source) == sources.end()) sources.push_back(source);
+  }
+  const auto catalog = context->catalog->Get();
+  std::vector<std::string> infos;
+  for (const uint16_t id : sources) {
+    if (const auto* source = catalog->Find(SourceId(id))) infos.push_back(SourceInfo(*source));
+  }
+  codec::AppendAcquireTail(infos, reply.reason, reply.assignments.empty() ? kRetryAfterMs : 0, &out);
+  return out;
+}
+
+void Acquire(ServiceContext* context, grpc::ByteBuffer body, Responder responder) {
+  grpc::Slice slice;
+  // The decoder wants one piece; a request of one slice is not copied.
+  if (!body.TrySingleSlice(&slice).ok() && !body.DumpToSingleSlice(&slice).ok()) {
+    return responder.Fail(absl::InvalidArgumentError("the request cannot be read"));
+  }
+  codec::AcquireRequest request;
+  const std::string_view bytes(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  if (!codec::DecodeAcquireRequest(bytes, &request)) {
+    return responder.Fail(
+        absl::InvalidArgumentError("the request is no forebay.v1.AcquireRequest"));
+  }
+  shard::Assign assign;
+  if (auto status = Translate(request, *context->catalog->Get(), &assign); !status.ok()) {
+    return responder.Fail(status);
+  }
+  uint32_t wait_ms = request.wait_ms;
+  if (context->draining) wait_ms = 0;
+  auto done = [context, responder = std::move(responder)](shard::AssignReply&& reply) mutable {
+    if (reply.assignments.empty() && std::string_view(reply.reason) == "session") {
+      return responder.Fail(absl::NotFoundError(
+          "session: is not open here; open it and ask again"));
+    }
+    const std::string encoded = Encode(context, reply);
+    grpc::Slice out(encoded);
+    responder.Reply(grpc::ByteBuffer(&out, 1));
+  };
+  context->engine->Acquire(std::move(assign), wait_ms, std::move(done));
+}
+
+}  // namespace
+
+void AddAcquire(ServiceContext* context, MethodTable* methods) {
+  methods->AddUnary("/forebay.v1.ActorService/Acquire",
+                    [context](const CallContext&, grpc::ByteBuffer body, Responder responder) {
+                      Acquire(context, std::move(body), std::move(responder));
+                    });
+}
+
+}  // namespace forebay::server

@@ -1,0 +1,198 @@
+// AdminService: adding tasks, quarantine.
+#include <cmath>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/hash.h"
+#include "codec/actor_messages.h"
+#include "forebay/v1/admin.pb.h"
+#include "server/admin.h"
+#include "server/stores.h"
+
+namespace forebay::server {
+namespace {
+
+constexpr int kTasksMax = 65'536;
+constexpr size_t kExternalIdBytesMax = 256;
+constexpr size_t kPayloadBytesMax = size_t{1} << 20;
+constexpr size_t kAttributesBytesMax = 64 * 1024;
+
+absl::Status CheckTask(const v1::Task& task, int index) {
+  const auto refuse = [index](const char* field, auto&&... why) {
+    return absl::InvalidArgumentError(absl::StrCat("tasks[", index, "].", field, ": ", why...));
+  };
+  if (task.external_id().empty() || task.external_id().size() > kExternalIdBytesMax) {
+    return refuse("external_id", "has ", task.external_id().size(), " bytes; 1 to ",
+                  kExternalIdBytesMax);
+  }
+  if (task.payload().size() > kPayloadBytesMax) {
+    return refuse("payload", "has ", task.payload().size(), " bytes; the limit is ",
+                  kPayloadBytesMax);
+  }
+  if (task.attributes().size() > kAttributesBytesMax) {
+    return refuse("attributes", "has ", task.attributes().size(), " bytes; the limit is ",
+                  kAttributesBytesMax);
+  }
+  if (task.has_weight() && !(std::isfinite(task.weight()) && task.weight() >= 0)) {
+    return refuse("weight", "is ", task.weight(), ", must be finite and at least 0");
+  }
+  return absl::OkStatus();
+}
+
+// An AddTasks under way: its contents are stored, the shards are asked one after another. A refusal stops it; what earlier
+// shards took stays, and the request can be repeated.
+struct AddJob {
+  AddJob(ServiceContext* c, TypedResponder<v1::AddTasksResponse> r)
+      : context(c), responder(std::move(r)) {}
+  ServiceContext* const context;
+  TypedResponder<v1::AddTasksResponse> responder;
+  std::vector<shard::AddTasks> by_shard;
+  v1::AddTasksResponse response;
+};
+
+void AddAt(std::shared_ptr<AddJob> job, size_t shard) {
+  while (shard < job->by_shard.size() && job->by_shard[shard].tasks.empty()) ++shard;
+  if (shard == job->by_shard.size()) return job->responder.Reply(job->response);
+  std::vector<PayloadId> contents;
+  for (const auto& task : job->by_shard[shard].tasks) contents.push_back(task.content);
+  job->context->engine->Ask<shard::AddTasksReply>(
+      ShardId(static_cast<uint8_t>(shard)), std::move(job->by_shard[shard]),
+      [job, shard, contents = std::move(contents)](shard::AddTasksReply&& reply) {
+        if (!reply.status.ok()) {
+          job->context->contents->Kill(contents);
+          for (size_t rest = shard + 1; rest < job->by_shard.size(); ++rest) {
+            for (const auto& task : job->by_shard[rest].tasks) {
+              job->context->contents->Kill({&task.content, 1});
+            }
+          }
+          return job->responder.Fail(reply.status);
+        }
+        job->response.set_added(job->response.added() + reply.added);
+        job->response.set_known(job->response.known() + reply.known);
+        AddAt(job, shard + 1);
+      });
+}
+
+// The contents' ids, one a task.
+absl::StatusOr<std::vector<PayloadId>> StoreContents(storage::ContentStore* store,
+                                                     const v1::AddTasksRequest& request) {
+  std::string all;
+  std::vector<size_t> ends;
+  for (const auto& task : request.tasks()) {
+    codec::AppendTaskContent(task.external_id(), task.payload(), task.attributes(), &all);
+    ends.push_back(all.size());
+  }
+  std::vector<std::string_view> items;
+  size_t begin = 0;
+  for (const size_t end : ends) {
+    items.push_back(std::string_view(all).substr(begin, end - begin));
+    begin = end;
+  }
+  std::vector<PayloadId> ids(items.size());
+  FOREBAY_RETURN_IF_ERROR(store->Add(items, absl::MakeSpan(ids)));
+  return ids;
+}
+
+void AddTasks(ServiceContext* context, v1::AddTasksRequest request,
+              TypedResponder<v1::AddTasksResponse> responder) {
+  const auto catalog = context->catalog->Get();
+  const auto* source = catalog->Find(request.source());
+  if (source == nullptr) {
+    return responder.Fail(
+        absl::NotFoundError(absl::StrCat("source: '", request.source(), "' is not a source")));
+  }
+  if (request.tasks_size() > kTasksMax) {
+    return responder.Fail(absl::InvalidArgumentError(
+        absl::StrCat("tasks: has ", request.tasks_size(), " entries; the limit is ", kTasksMax)));
+  }
+  for (int i = 0; i < request.tasks_size(); ++i) {
+    if (auto status = CheckTask(request.tasks(i), i); !status.ok()) return responder.Fail(status);
+  }
+  auto contents = StoreContents(context->contents, request);
+  if (!contents.ok()) return responder.Fail(contents.status());
+  auto job = std::make_shared<AddJob>(context, std::move(responder));
+  job->by_shard.resize(context->engine->shards());
+  for (auto& part : job->by_shard) part.source = source->id;
+  for (int i = 0; i < request.tasks_size(); ++i) {
+    const auto& task = request.tasks(i);
+    const uint64_t hash = Hash64(task.external_id());
+    job->by_shard[context->engine->ShardOf(hash).value].tasks.push_back(
+        {.external_hash = hash,
+         .content_hash = TaskContentHash(task.payload(), task.attributes()),
+         .content = (*contents)[static_cast<size_t>(i)],
+         .weight = task.has_weight() ? static_cast<float>(task.weight()) : 1.0f});
+  }
+  AddAt(std::move(job), 0);
+}
+
+void SetQuarantine(ServiceContext* context, const v1::TaskNamesRequest& request, bool quarantine,
+                   TypedResponder<v1::TaskNamesResponse> responder) {
+  const auto catalog = context->catalog->Get();
+  const auto* source = catalog->Find(request.source());
+  if (source == nullptr) {
+    return responder.Fail(
+        absl::NotFoundError(absl::StrCat("source: '", request.source(), "' is not a source")));
+  }
+  struct Job {
+    explicit Job(TypedResponder<v1::TaskNamesResponse> r) : responder(std::move(r)) {}
+    std::atomic<uint32_t> left{0};
+    std::atomic<uint64_t> changed{0};
+    TypedResponder<v1::TaskNamesResponse> responder;
+  };
+  auto job = std::make_shared<Job>(std::move(responder));
+  std::vector<shard::SetQuarantine> by_shard(
+      context->engine->shards(), {.source = source->id,
+                                  .quarantine = quarantine,
+                                  .all_quarantined = request.all_quarantined()});
+  for (const auto& id : request.external_ids()) {
+    const uint64_t hash = Hash64(id);
+    by_shard[context->engine->ShardOf(hash).value].external_hashes.push_back(hash);
+  }
+  job->left = static_cast<uint32_t>(by_shard.size());
+  for (size_t s = 0; s < by_shard.size(); ++s) {
+    context->engine->Ask<shard::CountReply>(
+        ShardId(static_cast<uint8_t>(s)), std::move(by_shard[s]),
+        [job](shard::CountReply&& reply) {
+          job->changed += reply.count;
+          if (job->left.fetch_sub(1) != 1) return;
+          v1::TaskNamesResponse response;
+          response.set_changed(job->changed);
+          job->responder.Reply(response);
+        });
+  }
+}
+
+void QuarantineTasks(ServiceContext* context, v1::TaskNamesRequest request,
+                     TypedResponder<v1::TaskNamesResponse> responder) {
+  SetQuarantine(context, request, true, std::move(responder));
+}
+
+void RequeueTasks(ServiceContext* context, v1::TaskNamesRequest request,
+                  TypedResponder<v1::TaskNamesResponse> responder) {
+  SetQuarantine(context, request, false, std::move(responder));
+}
+
+}  // namespace
+
+void ForEachShard(node::Engine* engine, std::function<void(node::ShardLoop&, uint64_t)> visit,
+                  std::function<void()> done, uint32_t first) {
+  if (first == engine->shards()) return done();
+  engine->OnShard(ShardId(static_cast<uint8_t>(first)),
+                  [engine, visit = std::move(visit), done = std::move(done), first](
+                      node::ShardLoop& loop, uint64_t now_ms) mutable {
+                    visit(loop, now_ms);
+                    ForEachShard(engine, std::move(visit), std::move(done), first + 1);
+                  });
+}
+
+void AddTaskMethods(ServiceContext* context, MethodTable* methods) {
+  AddAdmin(methods, context, "AddTasks", &AddTasks);
+  AddAdmin(methods, context, "QuarantineTasks", &QuarantineTasks);
+  AddAdmin(methods, context, "RequeueTasks", &RequeueTasks);
+}
+
+}  // namespace forebay::server

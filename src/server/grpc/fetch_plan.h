@@ -1,0 +1,37 @@
+// From a fetch request and the view of its micro-batch to the bytes of the answer: the layout message, and pieces of data that
+// refer to the store's blocks.
+//
+// Pure but for the payloads that it holds. Thread-safe: no shared state.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "forebay/v1/trainer.pb.h"
+#include "server/grpc/fetch_stream.h"
+#include "storage/payload_store.h"
+
+namespace forebay::server {
+
+// A piece of an answer: bytes of a block, or of memory that lives for ever (fills; `block` is then empty), or own bytes.
+struct FetchPiece {
+  storage::BlockRef block;
+  std::string own;
+  const char* data = nullptr;  // null: `own`
+  size_t size = 0;
+};
+
+struct FetchPlan {
+  std::string layout;  // an encoded MicroBatchLayout
+  std::vector<FetchPiece> pieces;
+  uint64_t bytes = 0;
+};
+
+// InvalidArgument for a bad request, FailedPrecondition for columns that are missing or disagree, NotFound if payloads are gone
+// (the step was aborted or committed meanwhile).
+absl::StatusOr<FetchPlan> PlanFetch(const v1::FetchRequest& request, const FetchView& view,
+                                    storage::PayloadStore* store);
+
+}  // namespace forebay::server

@@ -1,0 +1,202 @@
+#include "server/grpc/fetch_stream.h"
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "codec/wire.h"
+#include "server/grpc/fetch_plan.h"
+#include "server/grpc/typed.h"
+
+namespace forebay::server {
+namespace {
+
+constexpr uint64_t kFrameBytesMin = 4096;
+
+grpc::Slice ToSlice(FetchPiece* piece, size_t from, size_t size) {
+  // Own bytes and fills are few; they are copied.
+  if (piece->data == nullptr) return grpc::Slice(piece->own.data() + from, size);
+  char* const data = const_cast<char*>(piece->data) + from;
+  if (!piece->block) return grpc::Slice(data, size, grpc::Slice::STATIC_SLICE);
+  storage::BlockRef block = piece->block;
+  return grpc::Slice(
+      data, size, [](void* held) { static_cast<storage::Block*>(held)->Unref(); }, block.Release());
+}
+
+// One answer on its way out.
+struct Outgoing {
+  uint64_t id = 0;
+  uint64_t frame_bytes = 0;
+  FetchPlan plan;
+  size_t piece = 0;
+  size_t offset = 0;  // in that piece
+  uint64_t left = 0;
+  bool begun = false;
+};
+
+// Cuts the next frame: its own fields in one slice, then slices of blocks.
+grpc::ByteBuffer NextFrame(Outgoing* out) {
+  uint64_t bytes = std::min(out->left, out->frame_bytes);
+  out->left -= bytes;
+  std::string head;
+  codec::WireWriter writer(&head);
+  writer.Varint(1, out->id);
+  if (!std::exchange(out->begun, true)) writer.Message(2, out->plan.layout);
+  writer.Varint(4, out->left == 0 ? 1 : 0);
+  if (bytes > 0) writer.MessageHead(3, bytes);
+  std::vector<grpc::Slice> slices;
+  slices.emplace_back(head);
+  while (bytes > 0) {
+    FetchPiece& piece = out->plan.pieces[out->piece];
+    const size_t size = std::min<uint64_t>(bytes, piece.size - out->offset);
+    slices.push_back(ToSlice(&piece, out->offset, size));
+    bytes -= size;
+    out->offset += size;
+    if (out->offset == piece.size) {
+      piece = {};  // the frame holds what it needs
+      ++out->piece;
+      out->offset = 0;
+    }
+  }
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+class FetchStream final : public StreamHandler {
+ public:
+  explicit FetchStream(const FetchOptions& options) : options_(options) {}
+
+  void OnStart(Stream& stream, const CallContext& /*call*/) override {
+    stream_ = &stream;
+    GoOn();
+  }
+  void OnMessage(Stream& stream, grpc::ByteBuffer body) override;
+  void OnHalfClose(Stream& /*stream*/) override {
+    reading_ = false;
+    half_closed_ = true;
+    GoOn();
+  }
+  void OnDrained(Stream& /*stream*/) override { GoOn(); }
+  void OnDrain(Stream& /*stream*/) override {
+    draining_ = true;
+    GoOn();
+  }
+
+ private:
+  void AskForView();
+  void TakeView(absl::StatusOr<FetchView> view);
+  void SendError(uint64_t id, const absl::Status& status);
+  void SendFrames();
+  void GoOn();
+
+  const FetchOptions options_;
+  Stream* stream_ = nullptr;
+  bool reading_ = false;
+  bool half_closed_ = false;
+  bool draining_ = false;
+  bool ended_ = false;
+  bool asked_ = false;  // the view of requests_.front()
+  std::deque<v1::FetchRequest> requests_;
+  std::optional<Outgoing> outgoing_;
+};
+
+void FetchStream::OnMessage(Stream& stream, grpc::ByteBuffer body) {
+  reading_ = false;
+  v1::FetchRequest request;
+  if (!ParseBody(&body, &request)) {
+    ended_ = true;
+    stream.Finish(absl::InvalidArgumentError("the message is no forebay.v1.FetchRequest"));
+    return;
+  }
+  requests_.push_back(std::move(request));
+  GoOn();
+}
+
+void FetchStream::AskForView() {
+  const v1::FetchRequest& request = requests_.front();
+  asked_ = true;
+  const FetchKey key{.generation = Generation(request.generation()),
+                     .step = StepId(request.step()),
+                     .revision = Revision(request.revision()),
+                     .micro_batch = {.dp_rank = request.dp_rank(),
+                                     .mini_batch = request.mini_batch(),
+                                     .micro_batch = request.micro_batch()}};
+  options_.engine->View(key, [this, ref = stream_->ref()](absl::StatusOr<FetchView> view) {
+    ref.Post([this, view = std::move(view)]() mutable {
+      TakeView(std::move(view));
+      GoOn();
+    });
+  });
+}
+
+void FetchStream::TakeView(absl::StatusOr<FetchView> view) {
+  const v1::FetchRequest request = std::move(requests_.front());
+  requests_.pop_front();
+  asked_ = false;
+  if (!view.ok()) {
+    SendError(request.id(), view.status());
+    return;
+  }
+  auto plan = PlanFetch(request, *view, options_.store);
+  if (!plan.ok()) {
+    // The view was good a moment ago, so the step has ended since.
+    SendError(request.id(), absl::IsNotFound(plan.status())
+                                ? absl::AbortedError("the step has ended: its payloads are gone")
+                                : plan.status());
+    return;
+  }
+  const uint64_t wanted =
+      request.frame_bytes() > 0 ? request.frame_bytes() : options_.limits.frame_bytes_default;
+  outgoing_ = Outgoing{.id = request.id(),
+                       .frame_bytes = std::clamp(wanted, kFrameBytesMin,
+                                                 options_.limits.frame_bytes_max)};
+  outgoing_->left = plan->bytes;
+  outgoing_->plan = *std::move(plan);
+}
+
+void FetchStream::SendError(uint64_t id, const absl::Status& status) {
+  v1::FetchFrame frame;
+  frame.set_id(id);
+  frame.set_last(true);
+  frame.set_error_code(static_cast<int>(status.code()));
+  frame.set_error_message(std::string(status.message()));
+  stream_->Write(SerializeBody(frame));
+}
+
+void FetchStream::SendFrames() {
+  // Never below the mark at which OnDrained comes.
+  const uint64_t queued_max = std::max<uint64_t>(options_.limits.queued_bytes_max, kDrainedBytes + 1);
+  while (outgoing_.has_value() && stream_->queued_bytes() < queued_max) {
+    stream_->Write(NextFrame(&*outgoing_));
+    if (outgoing_->left == 0) outgoing_.reset();
+  }
+}
+
+void FetchStream::GoOn() {
+  if (ended_) return;
+  SendFrames();
+  if (!outgoing_.has_value() && !requests_.empty() && !asked_ &&
+      stream_->queued_bytes() <= kDrainedBytes) {
+    AskForView();
+  }
+  const bool idle = requests_.empty() && !outgoing_.has_value();
+  if (idle && (half_closed_ || draining_)) {
+    ended_ = true;
+    stream_->Finish(half_closed_ ? absl::OkStatus() : absl::UnavailableError("shutting down"));
+    return;
+  }
+  if (!reading_ && !half_closed_ && !draining_ &&
+      requests_.size() < options_.limits.requests_in_flight_max) {
+    reading_ = true;
+    stream_->Read();
+  }
+}
+
+}  // namespace
+
+StreamFactory MakeFetchStream(const FetchOptions& options) {
+  return [options] { return std::make_unique<FetchStream>(options); };
+}
+
+}  // namespace forebay::server

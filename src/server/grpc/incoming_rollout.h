@@ -1,0 +1,96 @@
+// The rollouts of one push frame on their way into the store: planned from their headers, filled as payload arrives.
+//
+// Not thread-safe: belongs to one stream. Order of calls for a frame with headers: Begin, Add for each, TakeUnreserved (and
+// reserve that much), Fill; then Fill for each further frame until left() is 0. Header views are used up to the first Fill's end.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "codec/name_table.h"
+#include "codec/rollout_header.h"
+#include "server/grpc/push_stream.h"
+#include "storage/payload_store.h"
+
+namespace forebay::server {
+
+struct RefusedRollout {
+  uint32_t index = 0;
+  uint64_t attempt_id = 0;
+  shard::PushResult result = shard::PushResult::kInvalid;
+  codec::FieldError error;
+};
+
+class IncomingRollouts {
+ public:
+  void Begin(std::shared_ptr<const codec::NameTable> names);
+  // A rollout that is wrong is kept, to be refused when its payload has passed. An error here means that the size of its
+  // payload is not known, so that what follows cannot be read.
+  codec::FieldError Add(std::string_view header, const codec::HeaderRules& rules,
+                        const storage::PayloadBudget& budget);
+  // Memory that Fill will take and nobody has reserved yet.
+  uint64_t TakeUnreserved() { return std::exchange(unreserved_, 0); }
+  // The next bytes; at most left().
+  void Fill(absl::Span<const std::string_view> payload, storage::PayloadBudget* budget);
+
+  uint32_t size() const { return static_cast<uint32_t>(entries_.size()); }
+  // Rollouts below this have all their bytes.
+  uint32_t ended() const { return next_; }
+  // Payload bytes still to come.
+  uint64_t left() const { return left_; }
+  // Of the first rollout that takes memory; names who waits.
+  uint64_t first_attempt() const { return first_attempt_; }
+  const std::shared_ptr<const codec::NameTable>& names() const { return names_; }
+
+  // Of an ended rollout: whether, and why, it was refused; or else its payload, and its metadata appended to the batch.
+  bool Refused(uint32_t index, RefusedRollout* refused) const;
+  storage::PayloadBuilder Take(uint32_t index, PushBatch* batch);
+  // One wrong rollout spoils its group.
+  void RefuseAllIfAny();
+  void Clear();
+
+ private:
+  struct Column {
+    uint64_t bytes = 0;
+    std::optional<uint32_t> crc32c;
+  };
+  struct Entry {
+    PushedRollout pushed;  // rewards: in rewards_
+    std::string_view header;
+    uint64_t payload_bytes = 0;
+    codec::Range columns;  // in columns_
+    codec::FieldError error;
+    storage::PayloadBuilder builder;
+    bool started = false;
+  };
+
+  void Plan(uint64_t payload_bytes, std::string_view header, Entry* entry);
+  void Start(Entry& entry, storage::PayloadBudget* budget);
+  // Takes bytes of the rollout at hand; returns how many.
+  uint64_t FillOne(Entry& entry, std::string_view piece);
+  void EndColumns(Entry& entry);
+  static void Refuse(Entry& entry, codec::FieldError error);
+
+  std::shared_ptr<const codec::NameTable> names_;
+  codec::RolloutHeader header_;  // reused
+  std::vector<Entry> entries_;
+  std::vector<Column> columns_;
+  std::vector<codec::NumberedReward> rewards_;
+  uint64_t unreserved_ = 0;
+  uint64_t first_attempt_ = 0;
+  uint64_t left_ = 0;
+
+  // The rollout at hand, and where in it we are.
+  uint32_t next_ = 0;
+  uint64_t rollout_left_ = 0;
+  uint32_t column_ = 0;
+  uint64_t column_left_ = 0;
+  uint32_t crc_ = 0;
+};
+
+}  // namespace forebay::server

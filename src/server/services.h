@@ -1,0 +1,39 @@
+// The services of the public contract, as handlers in a method table.
+//
+// Everything in the context outlives the server. Add each service before the server starts.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "node/engine.h"
+#include "server/catalog.h"
+#include "server/client_table.h"
+#include "server/grpc/method_table.h"
+#include "storage/content_store.h"
+#include "storage/payload_store.h"
+
+namespace forebay::server {
+
+struct ServiceContext {
+  node::Engine* engine = nullptr;
+  Catalog* catalog = nullptr;
+  ClientTable* clients = nullptr;
+  storage::PayloadStore* payloads = nullptr;
+  storage::ContentStore* contents = nullptr;
+  uint64_t run = 0;
+  std::atomic<uint64_t> renew_interval_ms{5'000};
+  std::atomic<uint64_t> rollout_bytes_max{uint64_t{1} << 30};
+  std::atomic<uint64_t> frame_bytes_max{uint64_t{4} << 20};
+  // The daemon is about to end: no new assignments.
+  std::atomic<bool> draining{false};
+};
+
+// OpenSession, Acquire, Renew, Release, Fail, SetReward, WatchPolicy, ReportAdoption; Push and PushGroup are stream handlers
+// of their own (grpc/push_stream.h).
+void AddActorService(ServiceContext* context, MethodTable* methods);
+// All of TrainerService but Fetch (grpc/fetch_stream.h).
+void AddTrainerService(ServiceContext* context, MethodTable* methods);
+
+}  // namespace forebay::server
