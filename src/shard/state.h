@@ -16,6 +16,7 @@
 #include "base/ids.h"
 #include "codec/archive.h"
 #include "codec/peer_messages.h"
+#include "rollout/records.h"
 #include "shard/counters.h"
 #include "shard/messages.h"
 
@@ -77,13 +78,13 @@ struct LeaseView {
   PolicyVersion version;
 };
 
-enum class GroupState : uint8_t { kOpen, kReady, kReserved, kClosed };
+using rollout::GroupState;
 
 struct RolloutView {
   RolloutId rollout;
   GroupId group;
   TaskId task;
-  AttemptId attempt;  // 0 for those of PutGroup
+  AttemptId attempt;
   GroupState state = GroupState::kOpen;
   RolloutStatus status = RolloutStatus::kFinished;
   bool rewarded = false;

@@ -1,0 +1,311 @@
+// Hand-out of attempts: which, how many, and to whom.
+//
+// A request is filled from the share of evaluations, then from attempts that came back and from groups that are begun, then
+// from new groups while admission allows, and what is left from evaluations again. A group is begun with all its attempts
+// admitted at once, so that it can always be completed.
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "base/hash.h"
+#include "shard/limits.h"
+#include "shard/machine.h"
+#include "shard/reply.h"
+
+namespace forebay::shard {
+namespace {
+
+constexpr double kLimitMax = 9007199254740992.0;  // 2^53: whole numbers in a double
+
+uint32_t AttemptsOf(const codec::SourceSettings& settings) {
+  return std::clamp(settings.attempts_per_task, 1u, rollout::kAttemptsPerGroupMax);
+}
+
+bool Names(const std::vector<SourceId>& sources, SourceId source) {
+  return std::find(sources.begin(), sources.end(), source) != sources.end();
+}
+
+bool Allows(const Assign& request, SourceId source) {
+  return request.sources.empty() || Names(request.sources, source);
+}
+
+bool Fits(const Assign& request, const EvalRun& run) {
+  return !run.done && (request.loads_any_version || request.version == run.version) &&
+         Allows(request, run.source);
+}
+
+}  // namespace
+
+struct Machine::HandOut {
+  uint32_t session = kNone;
+  uint64_t left = 0;
+  uint32_t new_groups = 0;
+  std::vector<LeaseRef>* answer = nullptr;
+  std::vector<Assignment>* assignments = nullptr;  // nullptr: nobody waits for them
+  Effects* effects = nullptr;
+};
+
+void Machine::Run(const Assign& c, Tag tag, Effects* effects) {
+  AssignReply reply;
+  const uint32_t slot = sessions_.Find(c.session);
+  if (slot == kNone) {
+    reply.status = UnknownSession(c.session);
+    return AddReply(std::move(reply), tag, effects);
+  }
+  SessionRecord& session = sessions_[slot];
+  if (c.request_id <= session.last_request) {
+    if (c.request_id == session.last_request) reply = LastAnswer(session);
+    if (reply.assignments.empty()) reply.reason = "superseded";
+    return AddReply(std::move(reply), tag, effects);
+  }
+  session.version = c.version;
+  session.answer.clear();
+  HandOut out;
+  out.session = slot;
+  out.effects = effects;
+  out.left = std::min(c.max, kAssignmentsMax);
+  out.new_groups = c.new_groups_max;
+  out.answer = &session.answer;
+  if (tag != 0) {
+    reply.assignments.reserve(out.left);
+    out.assignments = &reply.assignments;
+  }
+  HandOutEvals(c, /*share_only=*/true, &out);
+  HandOutTrain(c, &out);
+  if (out.left > 0) HandOutEvals(c, /*share_only=*/false, &out);
+  // A request that got nothing may be made again.
+  if (!session.answer.empty()) session.last_request = c.request_id;
+  session.leases += session.answer.size();
+  if (tag == 0) return;
+  if (out.left > 0) reply.reason = WhatIsAvailable(c).reason;
+  AddReply(std::move(reply), tag, effects);
+}
+
+void Machine::HandOutQueued(HandOutQueue& queue, uint64_t limit, HandOut* out) {
+  limit = std::min(limit, out->left);
+  while (limit > 0 && !queue.empty()) {
+    const uint32_t slot = queue.front();
+    SourceState& source = SourceOf(slot);
+    const uint32_t eval = tables_.group(slot).eval;
+    const PolicyVersion version = eval == kNone ? versions_.published : evals_[eval].version;
+    const uint64_t count = std::min<uint64_t>(limit, tables_.group(slot).pending);
+    for (uint64_t i = 0; i < count; ++i) {
+      const uint32_t attempt = tables_.Lease(slot, out->session, version.number);
+      if (tables_.attempt(attempt).partial != PayloadId()) DropOldPartial(attempt, out->effects);
+      source.leased.Add(version.number);
+      out->answer->push_back({tables_.IdOfAttempt(attempt), tables_.attempt(attempt).token});
+      if (out->assignments != nullptr) FillAssignment(attempt, &out->assignments->emplace_back());
+    }
+    source.counters.assignments += count;
+    limit -= count;
+    out->left -= count;
+    if (tables_.group(slot).pending == 0) queue.Remove(tables_.groups(), slot);
+  }
+}
+
+// A prefix from weights that are too old would make the whole rollout stale.
+void Machine::DropOldPartial(uint32_t slot, Effects* effects) {
+  rollout::AttemptRecord& attempt = tables_.attempt(slot);
+  const codec::SourceSettings& settings = SettingsOfGroup(attempt.group);
+  const bool by_prefix =
+      settings.lag_of == codec::LagOf::kOldest || settings.lag_of == codec::LagOf::kStart;
+  if (tables_.group(attempt.group).eval != kNone || !by_prefix) return;
+  if (!UselessAt(attempt.partial_version, settings)) return;
+  FreePayload(attempt.partial, 0, effects);
+  attempt.partial = PayloadId();
+}
+
+void Machine::FillAssignment(uint32_t slot, Assignment* assignment) const {
+  const rollout::AttemptRecord& attempt = tables_.attempt(slot);
+  const rollout::GroupRecord& group = tables_.group(attempt.group);
+  const curriculum::TaskRecord& task = *curriculum_.task(group.task);
+  assignment->attempt = tables_.IdOfAttempt(slot);
+  assignment->token = attempt.token;
+  assignment->task = group.task;
+  assignment->group = tables_.IdOfGroup(attempt.group);
+  assignment->number = attempt.number;
+  assignment->seed = HashCombine(HashCombine(options_.run_seed, task.external_hash),
+                                 group.sequence * rollout::kAttemptsPerGroupMax + attempt.number);
+  assignment->version = VersionOf(slot);
+  assignment->content = task.content;
+  assignment->partial = attempt.partial;
+  assignment->lease_ms = curriculum_.source(group.task.source())->lease_ms();
+  if (group.eval != kNone) assignment->eval_run = evals_[group.eval].run;
+}
+
+void Machine::HandOutEvals(const Assign& c, bool share_only, HandOut* out) {
+  for (uint32_t i = 0; i < evals_.size() && out->left > 0; ++i) {
+    EvalRun& run = evals_[i];
+    if (!Fits(c, run)) continue;
+    uint64_t quota = out->left;
+    if (share_only) {
+      run.owed = std::min(run.owed + run.share * c.max, EvalRun::kSlot * kAssignmentsMax);
+      quota = std::min(quota, run.owed / EvalRun::kSlot);
+    }
+    const uint64_t before = out->left;
+    while (before - out->left < quota) {
+      if (run.queue.empty() && !BeginEvalGroup(i)) break;
+      HandOutQueued(run.queue, quota - (before - out->left), out);
+    }
+    if (share_only) run.owed -= (before - out->left) * EvalRun::kSlot;
+  }
+}
+
+bool Machine::BeginEvalGroup(uint32_t eval) {
+  EvalRun& run = evals_[eval];
+  while (run.next_task < run.end_task) {
+    const TaskId task = TaskId::Make(run.source, run.next_task++);
+    if (curriculum_.task(task)->quarantined) {
+      --run.tasks;
+      EndEvalIfDone(&run);
+      continue;
+    }
+    const uint32_t group = tables_.AddGroup(task, run.attempts, ++sequence_);
+    curriculum_.GroupBegun(task);
+    tables_.group(group).eval = eval;
+    SourceState& source = SourceOf(group);
+    source.open.PushBack(tables_.groups(), group);
+    source.unfinished += run.attempts;
+    ++source.counters.groups_begun;
+    run.queue.PushFresh(tables_.groups(), group);
+    ++run.open_groups;
+    return true;
+  }
+  return false;
+}
+
+void Machine::HandOutTrain(const Assign& c, HandOut* out) {
+  if (versions_.published.branch != versions_.branch) return;
+  for (uint32_t i = 0; i < sources_.size() && out->left > 0; ++i) {
+    if (sources_[i].queue.empty() || !Allows(c, SourceId(i))) continue;
+    if (UselessAt(versions_.published.number, SettingsOf(SourceId(i)))) continue;
+    HandOutQueued(sources_[i].queue, out->left, out);
+  }
+  if (out->left == 0 || out->new_groups == 0) return;
+  AdmissionLimits(&limits_);
+  eligible_.assign(sources_.size(), 0);
+  for (uint32_t i = 0; i < sources_.size(); ++i) {
+    eligible_[i] = sources_[i].outstanding < limits_[i] && Allows(c, SourceId(i));
+  }
+  while (out->left > 0 && out->new_groups > 0) {
+    const std::optional<SourceId> source = curriculum_.ChooseSource(eligible_);
+    if (!source) return;
+    SourceState& state = sources_[source->value];
+    BeginTrainGroup(*source, &limits_);
+    eligible_[source->value] = state.outstanding < limits_[source->value];
+    --out->new_groups;
+    HandOutQueued(state.queue, out->left, out);
+  }
+}
+
+void Machine::BeginTrainGroup(SourceId source, std::vector<uint64_t>* limits) {
+  const std::optional<TaskId> task = curriculum_.DrawTask(source, prng_);
+  if (!task) {
+    (*limits)[source.value] = 0;
+    return;
+  }
+  const uint32_t attempts = AttemptsOf(SettingsOf(source));
+  const uint32_t group = tables_.AddGroup(*task, attempts, ++sequence_);
+  curriculum_.GroupBegun(*task);
+  curriculum_.Charge(source, attempts);
+  tables_.group(group).credits = attempts;
+  SourceState& state = sources_[source.value];
+  state.outstanding += attempts;
+  state.unfinished += attempts;
+  state.open.PushBack(tables_.groups(), group);
+  state.queue.PushFresh(tables_.groups(), group);
+  ++state.counters.groups_begun;
+}
+
+// outstanding <= (max_lag + 1) x rollouts per published version / expected survival, for the source's share and this shard's
+// part; in whole groups, the last one over the limit: rounding down could leave a step short for ever.
+double Machine::AdmissionLimit(const curriculum::Source& source, double weights) const {
+  const codec::SourceSettings& settings = source.settings();
+  const double per_version = static_cast<double>(
+      versions_.rollouts_per_version > 0 ? versions_.rollouts_per_version : kDefaultRolloutsPerVersion);
+  const double share = std::max(weights > 0 ? settings.weight / weights : 0, settings.minimum_share);
+  const double limit = std::ceil((settings.max_lag + 1.0) * per_version * share / source.survival() /
+                                 std::max(versions_.shards, 1u));
+  return std::clamp(limit, 1.0, kLimitMax);
+}
+
+void Machine::AdmissionLimits(std::vector<uint64_t>* limits) const {
+  limits->assign(sources_.size(), 0);
+  if (versions_.published.branch != versions_.branch) return;
+  double weights = 0;
+  double wanted_weights = 0;
+  for (const auto& source : curriculum_.sources()) {
+    const codec::SourceSettings& settings = source->settings();
+    if (settings.purpose != codec::Purpose::kTrain || !source->CanDraw()) continue;
+    if (UselessAt(versions_.published.number, settings)) continue;
+    (*limits)[source->id().value] = 1;
+    weights += settings.weight;
+    if (Names(wanted_sources_, source->id())) wanted_weights += settings.weight;
+  }
+  for (const auto& source : curriculum_.sources()) {
+    uint64_t& limit = (*limits)[source->id().value];
+    if (limit == 0) continue;
+    // A trainer that takes from some sources only is filled by those alone.
+    const bool wanted = Names(wanted_sources_, source->id());
+    limit = static_cast<uint64_t>(AdmissionLimit(*source, wanted ? wanted_weights : weights));
+  }
+}
+
+AssignReply Machine::LastAnswer(const SessionRecord& session) const {
+  AssignReply reply;
+  for (const LeaseRef& lease : session.answer) {
+    const uint32_t slot = tables_.Find(lease.attempt);
+    if (slot == kNone) continue;
+    const rollout::AttemptRecord& attempt = tables_.attempt(slot);
+    if (attempt.token != lease.token || attempt.state != rollout::AttemptState::kLeased) continue;
+    FillAssignment(slot, &reply.assignments.emplace_back());
+  }
+  return reply;
+}
+
+Available Machine::WhatIsAvailable(const Assign& request) const {
+  Available available;
+  bool other_version = false, over_limit = false, memory = false, paused = false;
+  for (const EvalRun& run : evals_) {
+    if (run.done || (run.queue.empty() && run.next_task == run.end_task)) continue;
+    if (!Fits(request, run)) {
+      other_version |= Allows(request, run.source);
+      continue;
+    }
+    available.attempts += uint64_t{run.queue.retry.size()} + run.queue.fresh.size() +
+                          uint64_t{run.end_task - run.next_task} * run.attempts;
+  }
+  std::vector<uint64_t> limits;
+  AdmissionLimits(&limits);
+  const bool current_branch = versions_.published.branch == versions_.branch;
+  uint64_t new_groups = request.new_groups_max;
+  for (const auto& source : curriculum_.sources()) {
+    const codec::SourceSettings& settings = source->settings();
+    if (settings.purpose != codec::Purpose::kTrain || !Allows(request, source->id())) continue;
+    const SourceState& state = sources_[source->id().value];
+    const uint64_t limit = limits[source->id().value];
+    if (current_branch && !UselessAt(versions_.published.number, settings)) {
+      available.attempts += state.unfinished - state.leased.total();
+    }
+    if (state.outstanding < limit && source->place().TakesPart()) {
+      const uint64_t room = (limit - state.outstanding + AttemptsOf(settings) - 1) / AttemptsOf(settings);
+      const uint64_t groups = std::min<uint64_t>(new_groups, room);
+      new_groups -= groups;
+      available.attempts += groups * AttemptsOf(settings);
+      memory |= groups == 0;
+    } else if (source->CanDraw()) {
+      over_limit = true;
+    } else if (settings.paused && source->tasks().size() > 0) {
+      paused = true;
+    }
+  }
+  if (available.attempts > 0) return available;
+  available.reason = memory          ? "memory"
+                     : over_limit    ? "admission"
+                     : paused        ? "paused"
+                     : other_version ? "none_for_version"
+                                     : "no_tasks";
+  return available;
+}
+
+}  // namespace forebay::shard
