@@ -83,8 +83,8 @@ absl::Status State::CheckOne(const PutColumns& c) const {
   const size_t before = names.size();
   for (const WrittenColumn& column : c.columns) {
     FOREBAY_RETURN_IF_ERROR(CheckColumn(column, tokens));
-    const auto found = std::find(names.begin(), names.end(), column.name);
-    if (found >= names.begin() + static_cast<ptrdiff_t>(before) && found != names.end()) {
+    const auto added = names.begin() + static_cast<ptrdiff_t>(before);
+    if (std::find(added, names.end(), column.name) != names.end()) {
       return absl::InvalidArgumentError(
           absl::StrCat("columns: ", column.name, " twice, once at most"));
     }

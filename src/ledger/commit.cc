@@ -48,6 +48,7 @@ absl::Status State::Run(const CommitStep& c, Tag tag, Effects* effects) {
   counters_.loss_tokens_committed += step.totals.loss_tokens;
   counters_.filler_micro_batches += step.filler_micro_batches;
   rollouts_since_published_ += step.totals.rollouts;
+  if (measured_rollouts_ == 0) measured_rollouts_ = step.totals.rollouts;
   DropWritten(step, effects);
   step.state = StepState::kCommitted;
   step.generation = c.generation;

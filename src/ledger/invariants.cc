@@ -132,6 +132,9 @@ absl::Status State::StepsHold() const {
     const auto broken = [&step](const absl::Status& why) {
       return Broken("step ", step.step.value, ": ", why.message());
     };
+    if (step.state < StepState::kOpen || step.state > StepState::kAborted) {
+      return broken(Broken("it is in no state"));
+    }
     if (id != step.step || (id < next_step_) != (step.state == StepState::kCommitted)) {
       return broken(Broken("its number is not its place"));
     }

@@ -30,8 +30,17 @@ void Primary::SetSummary(uint64_t now_ms, codec::ReadySummary summary, Output* o
 
 void Primary::Applied(uint64_t now_ms, const Command& command, const Effects& effects,
                       Output* output) {
-  (void)effects;
-  if (std::holds_alternative<RequestGroups>(command)) asking_ = false;
+  if (const auto* request = std::get_if<RequestGroups>(&command)) {
+    asking_ = false;
+    // Refused, for the step changed on the way: nobody was asked.
+    if (effects.to_shards.empty()) {
+      for (const RequestGroups::Part& part : request->parts) {
+        Shard& shard = shards_[part.shard.value];
+        shard.asked_groups -= std::min<uint64_t>(shard.asked_groups, part.groups);
+        shard.asked_tokens -= std::min(shard.asked_tokens, part.tokens);
+      }
+    }
+  }
   UpdateClocks(now_ms);
   AskForGroups(now_ms, output);
 }

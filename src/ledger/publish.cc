@@ -86,9 +86,7 @@ absl::Status State::Run(const PublishVersion& c, Tag tag, Effects* effects) {
     if (pending_ && pending_->version <= a.version) pending_.reset();
     ++counters_.versions_published;
     if (rollouts_since_published_ > 0) {
-      const uint64_t latest = rollouts_since_published_;
-      measured_rollouts_ =
-          measured_rollouts_ == 0 ? latest : (3 * measured_rollouts_ + latest + 2) / 4;
+      measured_rollouts_ = (3 * measured_rollouts_ + rollouts_since_published_ + 2) / 4;
       rollouts_since_published_ = 0;
     }
   }

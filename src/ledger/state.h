@@ -219,7 +219,7 @@ class State {
   std::optional<Announcement> pending_;
   std::deque<Announcement> announcements_;
   uint64_t rollouts_since_published_ = 0;  // committed
-  uint64_t measured_rollouts_ = 0;         // per published version, smoothed
+  uint64_t measured_rollouts_ = 0;  // per published version, smoothed; 0 before the first commit
 
   std::map<std::string, Adoption> adoptions_;
   uint64_t adoption_reports_ = 0;

@@ -1,0 +1,169 @@
+// A shard as the ledger sees it, which keeps its word: ready groups, reservations, and its end of
+// the channel.
+//
+// For tests of one thread.
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "codec/archive.h"
+#include "codec/peer_channel.h"
+#include "codec/peer_messages.h"
+
+namespace forebay::ledger {
+
+struct GroupShape {
+  uint32_t rollouts = 4;
+  uint32_t tokens = 100;  // of each sequence
+  uint32_t version = 0;
+  uint32_t sequences = 1;  // of each rollout
+  codec::AdvantageKind advantage = codec::AdvantageKind::kGrpo;
+};
+
+class FakeShard {
+ public:
+  explicit FakeShard(ShardId id) : id_(id) {}
+
+  GroupId AddReady(const GroupShape& shape, SourceId source = SourceId(0)) {
+    const uint32_t n = ++made_;
+    codec::GroupReport group;
+    group.group = GroupId::Make(id_, 1, n);
+    group.task = TaskId::Make(source, n * 7 % 101);
+    group.advantage = shape.advantage;
+    for (uint32_t r = 0; r < shape.rollouts; ++r) {
+      codec::RolloutReport& rollout = group.rollouts.emplace_back();
+      rollout.rollout = RolloutId::Make(id_, 1, n * 1000 + r);
+      rollout.payload = PayloadId(uint64_t{id_.value} * 100'000'000 + n * 1000 + r);
+      rollout.payload_bytes = shape.tokens * 10;
+      rollout.reward = static_cast<float>(r % 2);
+      rollout.advantage = rollout.reward - 0.5f;
+      rollout.version = shape.version;
+      for (uint32_t s = 0; s < shape.sequences; ++s) {
+        rollout.sequences.push_back({shape.tokens + r, 10, shape.tokens + r - 10, {}});
+      }
+    }
+    const GroupId id = group.group;
+    ready_.push_back(std::move(group));
+    return id;
+  }
+
+  // Nothing if the message is a repeated one.
+  void Receive(const codec::NumberedMessage& message) {
+    if (!inbox_.Accept(message.number)) return;
+    codec::ToShard body;
+    FOREBAY_CHECK(codec::Decode(message.body, &body));
+    history_.push_back(body);
+    std::visit([this](const auto& m) { Handle(m); }, body);
+  }
+
+  codec::ReadySummary Summary() const {
+    std::map<SourceId, codec::ReadySummary::Source> sources;
+    for (const codec::GroupReport& group : ready_) {
+      codec::ReadySummary::Source& source = sources[group.task.source()];
+      ++source.ready_groups;
+      source.ready_tokens += Tokens(group);
+    }
+    codec::ReadySummary summary;
+    summary.shard = id_;
+    for (auto& [id, source] : sources) {
+      source.source = id;
+      summary.sources.push_back(source);
+    }
+    return summary;
+  }
+
+  static uint64_t Tokens(const codec::GroupReport& group) {
+    uint64_t sum = 0;
+    for (const auto& rollout : group.rollouts) {
+      for (const auto& sequence : rollout.sequences) sum += sequence.tokens;
+    }
+    return sum;
+  }
+
+  const std::deque<codec::GroupReport>& ready() const { return ready_; }
+  const std::vector<codec::GroupReport>& reserved(StepId step) { return reserved_[step].groups; }
+  Revision revision(StepId step) { return reserved_[step].revision; }
+  const std::vector<GroupId>& committed() const { return committed_; }
+  const std::vector<codec::ToShard>& history() const { return history_; }
+  codec::PeerOutbox& outbox() { return outbox_; }
+  uint64_t received() const { return inbox_.last(); }
+
+  template <class M>
+  const M* Last() const {
+    for (auto it = history_.rbegin(); it != history_.rend(); ++it) {
+      if (const M* message = std::get_if<M>(&*it)) return message;
+    }
+    return nullptr;
+  }
+  template <class M>
+  size_t Count() const {
+    return std::count_if(history_.begin(), history_.end(),
+                         [](const auto& m) { return std::holds_alternative<M>(m); });
+  }
+
+  uint32_t refuse_versions_below = 0;  // of groups that are reserved
+
+ private:
+  struct Reservation {
+    Revision revision;
+    std::vector<codec::GroupReport> groups;
+  };
+
+  void Handle(const codec::SourceChanged&) {}
+  void Handle(const codec::VersionState&) {}
+  void Handle(const codec::Reserve& m) {
+    codec::Reserved answer{m.step, m.revision, m.request, {}};
+    Reservation& held = reserved_[m.step];
+    held.revision = m.revision;
+    uint64_t tokens = 0;
+    for (auto it = ready_.begin(); it != ready_.end();) {
+      const bool enough = answer.groups.size() >= m.groups || (m.tokens > 0 && tokens >= m.tokens);
+      if (enough) break;
+      const uint32_t lag = m.train_version.number - it->rollouts[0].version;
+      const bool wanted = m.sources.empty() ||
+                          std::count(m.sources.begin(), m.sources.end(), it->task.source()) > 0;
+      if (!wanted || lag > m.max_lag.value_or(UINT32_MAX) ||
+          it->rollouts[0].version < refuse_versions_below) {
+        ++it;
+        continue;
+      }
+      for (codec::RolloutReport& rollout : it->rollouts) rollout.lag = lag;
+      tokens += Tokens(*it);
+      held.groups.push_back(*it);
+      answer.groups.push_back(std::move(*it));
+      it = ready_.erase(it);
+    }
+    outbox_.Add(codec::Encode(codec::ToLedger(answer)));
+  }
+  void Handle(const codec::Unreserve& m) {
+    FOREBAY_CHECK(m.groups.empty());
+    std::vector<codec::GroupReport>& groups = reserved_[m.step].groups;
+    ready_.insert(ready_.begin(), groups.begin(), groups.end());
+    groups.clear();
+  }
+  void Handle(const codec::StepCommitted& m) {
+    FOREBAY_CHECK(reserved_[m.step].revision == m.revision);
+    for (const codec::GroupReport& group : reserved_[m.step].groups) {
+      committed_.push_back(group.group);
+    }
+    reserved_.erase(m.step);
+  }
+  void Handle(const codec::StepReplanned& m) { reserved_[m.step].revision = m.revision; }
+
+  const ShardId id_;
+  uint32_t made_ = 0;
+  std::deque<codec::GroupReport> ready_;
+  std::map<StepId, Reservation> reserved_;
+  std::vector<GroupId> committed_;
+  std::vector<codec::ToShard> history_;
+  codec::PeerInbox inbox_;
+  codec::PeerOutbox outbox_;
+};
+
+}  // namespace forebay::ledger

@@ -1,0 +1,210 @@
+#include "ledger/primary.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ledger/limits.h"
+#include "tests/unit/ledger/harness.h"
+
+namespace forebay::ledger {
+namespace {
+
+using ::testing::HasSubstr;
+
+class Primaries : public ::testing::Test {
+ protected:
+  Primaries() {
+    h.PutTrainSource();
+    h.Attach();
+  }
+  absl::Status Open(uint64_t step, const StepSpec& spec) {
+    return h.Run(OpenStep{h.generation, StepId(step), spec});
+  }
+  std::string Waiting(uint64_t step) { return h.primary.Waiting(StepId(step), h.now); }
+  size_t Requests() {
+    return std::count_if(h.log.begin(), h.log.end(), [](const Command& command) {
+      return std::holds_alternative<RequestGroups>(command);
+    });
+  }
+  codec::ReadySummary Summary(uint8_t shard, uint32_t ready, uint32_t waited_for = 0) {
+    codec::ReadySummary summary;
+    summary.shard = ShardId(shard);
+    summary.sources = {{SourceId(0), ready, ready * 400ull, 1, 7, waited_for}};
+    return summary;
+  }
+  Harness h{{.shards = 3}};
+};
+
+TEST_F(Primaries, RefusalsNeedNoLog) {
+  Output output;
+  h.primary.Propose(0, 3, CommitStep{h.generation, StepId(4), Revision(1)}, &output);
+  EXPECT_TRUE(output.commands.empty());
+  ASSERT_EQ(output.replies.size(), 1);
+  EXPECT_FALSE(std::get<CommitReply>(output.replies[0].reply).status.ok());
+  output.Clear();
+  h.primary.Propose(0, 0, CommitStep{h.generation, StepId(4), Revision(1)}, &output);
+  EXPECT_TRUE(output.replies.empty()) << "nobody waits";
+}
+
+TEST_F(Primaries, AsksEachShardForItsShareOfWhatIsLacking) {
+  ASSERT_TRUE(Open(1, h.Spec(6)).ok());
+  for (int i = 0; i < 2; ++i) h.shards[0].AddReady({});
+  for (int i = 0; i < 10; ++i) h.shards[2].AddReady({});
+  h.paused = true;
+  Output output;
+  Primary fresh(h.state);
+  fresh.SetSummary(0, h.shards[0].Summary(), &output);
+  ASSERT_EQ(output.commands.size(), 1);
+  const auto& first = std::get<RequestGroups>(output.commands[0].second);
+  ASSERT_EQ(first.parts.size(), 1);
+  EXPECT_EQ(first.parts[0].groups, 2);
+  // One request at a time: the second summary waits until the first is applied.
+  fresh.SetSummary(0, h.shards[2].Summary(), &output);
+  ASSERT_EQ(output.commands.size(), 1);
+  const Command asked = output.commands[0].second;
+  ASSERT_TRUE(h.Run(asked).ok());
+  Effects effects;
+  effects.to_shards.resize(1);  // somebody was asked
+  output.Clear();
+  fresh.Applied(0, asked, effects, &output);
+  ASSERT_EQ(output.commands.size(), 1);
+  const auto& second = std::get<RequestGroups>(output.commands[0].second);
+  ASSERT_EQ(second.parts.size(), 1);
+  EXPECT_EQ(second.parts[0].shard, ShardId(2));
+  EXPECT_EQ(second.parts[0].groups, 4);
+}
+
+TEST_F(Primaries, PartsAreProportionalAndAddUp) {
+  ASSERT_TRUE(Open(1, h.Spec(7)).ok());
+  Output output;
+  Primary fresh(h.state);
+  fresh.SetSummary(0, Summary(0, 30), &output);
+  output.Clear();
+  // A refused request is taken back, so that what is ready can be asked for again.
+  fresh.Applied(0, RequestGroups{StepId(1), Revision(1), {{ShardId(0), 7, 0}}}, Effects{}, &output);
+  ASSERT_EQ(output.commands.size(), 1);
+  output.Clear();
+  fresh.SetSummary(0, Summary(1, 30), &output);
+  fresh.SetSummary(0, Summary(2, 10), &output);
+  fresh.Applied(0, RequestGroups{StepId(1), Revision(1), {{ShardId(0), 7, 0}}}, Effects{}, &output);
+  ASSERT_EQ(output.commands.size(), 1);
+  const auto& request = std::get<RequestGroups>(output.commands[0].second);
+  ASSERT_EQ(request.parts.size(), 3);
+  EXPECT_EQ(request.parts[0].groups, 3);
+  EXPECT_EQ(request.parts[1].groups, 3);
+  EXPECT_EQ(request.parts[2].groups, 1);
+}
+
+TEST_F(Primaries, AsksNoShardTwiceForWhatOneSummaryShows) {
+  ASSERT_TRUE(Open(1, h.Spec(10)).ok());
+  h.shards[0].AddReady({});
+  h.shards[0].refuse_versions_below = 5;  // it does not give what it shows
+  h.Summarize();
+  EXPECT_EQ(Requests(), 1);
+  h.now += 1000;
+  Output output;
+  h.primary.Tick(h.now, &output);
+  EXPECT_TRUE(output.commands.empty());
+  h.Summarize();
+  EXPECT_EQ(Requests(), 2) << "a new summary is a new chance";
+}
+
+TEST_F(Primaries, TheOldestStepComesFirst) {
+  ASSERT_TRUE(Open(1, h.Spec(2)).ok());
+  ASSERT_TRUE(Open(2, h.Spec(2)).ok());
+  for (int i = 0; i < 3; ++i) h.shards[0].AddReady({});
+  h.Summarize();
+  EXPECT_EQ(h.step(1).state, StepState::kSealed);
+  EXPECT_EQ(h.step(2).groups.size(), 1);
+}
+
+TEST_F(Primaries, AStepWaitsForStaleAttemptsButNotForEver) {
+  h.now = 5000;
+  ASSERT_TRUE(Open(1, h.Spec(1)).ok());
+  Output output;
+  h.primary.SetSummary(h.now, Summary(0, 5, 3), &output);
+  EXPECT_TRUE(output.commands.empty());
+  EXPECT_THAT(Waiting(1), HasSubstr("waits for 3 stale attempts, at most 60 s more"));
+  EXPECT_EQ(h.primary.NextTick(), 5000 + kLateWaitMs);
+  h.now = 5000 + kLateWaitMs;
+  h.primary.Tick(h.now, &output);
+  EXPECT_EQ(output.commands.size(), 1);
+}
+
+TEST_F(Primaries, StaleAttemptsThatCameInAreNoReasonToWait) {
+  ASSERT_TRUE(Open(1, h.Spec(1)).ok());
+  Output output;
+  h.primary.SetSummary(h.now, Summary(0, 5, 3), &output);
+  h.primary.SetSummary(h.now, Summary(0, 5, 0), &output);
+  EXPECT_EQ(output.commands.size(), 1);
+  EXPECT_EQ(h.primary.NextTick(), Primary::kNever);
+}
+
+TEST_F(Primaries, SayWhyAStepWaits) {
+  EXPECT_EQ(Waiting(1), "step 1 is not open");
+  ASSERT_TRUE(Open(1, h.Spec(64)).ok());
+  for (int i = 0; i < 12; ++i) h.shards[1].AddReady({});
+  h.Summarize();
+  codec::ReadySummary summary = Summary(0, 0);
+  summary.sources[0].in_flight = 40;
+  summary.reason = "memory";
+  Output output;
+  h.primary.SetSummary(h.now, summary, &output);
+  h.primary.SetSummary(h.now, Summary(1, 0), &output);
+  EXPECT_EQ(
+      Waiting(1),
+      "waiting for groups: 12 of 64 reserved, 0 ready, 47 attempts in flight; shard 0: memory");
+  ASSERT_TRUE(Open(2, h.Spec(1)).ok());
+  EXPECT_THAT(Waiting(2), HasSubstr("step 1 comes first"));
+  h.paused = true;
+  h.primary.SetSummary(h.now, Summary(2, 3), &output);
+  ASSERT_TRUE(h.Run(AbortStep{h.generation, StepId(1), "by hand"}).ok());
+  EXPECT_EQ(Waiting(1), "aborted: by hand");
+}
+
+TEST_F(Primaries, SayThatAShardHasNotAnswered) {
+  ASSERT_TRUE(Open(1, h.Spec(4)).ok());
+  h.shards[2].AddReady({});
+  h.paused = true;
+  h.Summarize();
+  EXPECT_THAT(Waiting(1), HasSubstr("shard 2 was asked and has not answered"));
+}
+
+TEST_F(Primaries, SayThatAdvantagesAreAwaited) {
+  StepSpec spec = h.Spec(1);
+  spec.custom_advantages = true;
+  ASSERT_TRUE(h.OpenFilled(1, spec).ok());
+  EXPECT_EQ(Waiting(1), "waiting for the advantages of 4 rollouts");
+}
+
+TEST(PrimaryWithoutSources, SaysSo) {
+  Harness h;
+  h.Attach();
+  ASSERT_TRUE(h.Run(OpenStep{h.generation, StepId(1), h.Spec(4)}).ok());
+  EXPECT_THAT(h.primary.Waiting(StepId(1), 0), HasSubstr("there is no train source"));
+}
+
+TEST_F(Primaries, MeasureHowLongAStepWaited) {
+  h.now = 1000;
+  ASSERT_TRUE(Open(1, h.Spec(1)).ok());
+  EXPECT_EQ(h.primary.WaitedMs(StepId(1), 1500), 500);
+  h.now = 3000;
+  h.shards[0].AddReady({});
+  h.Summarize();
+  ASSERT_EQ(h.step(1).state, StepState::kSealed);
+  EXPECT_EQ(h.primary.WaitedMs(StepId(1), 9000), 2000);
+  EXPECT_EQ(Waiting(1), "");
+  ASSERT_TRUE(h.Commit(1).status.ok());
+  EXPECT_EQ(h.primary.WaitedMs(StepId(1), 9000), 2000);
+}
+
+TEST_F(Primaries, ANewOneStartsTheClocksAfresh) {
+  ASSERT_TRUE(Open(1, h.Spec(1)).ok());
+  Primary fresh(h.state);
+  Output output;
+  fresh.Tick(7000, &output);
+  EXPECT_EQ(fresh.WaitedMs(StepId(1), 7500), 500);
+}
+
+}  // namespace
+}  // namespace forebay::ledger

@@ -1,0 +1,183 @@
+// Random histories: whatever trainers and shards do, the invariants hold, and a second ledger that
+// is given the same commands stays equal (the harness compares them).
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/prng.h"
+#include "tests/unit/ledger/harness.h"
+
+namespace forebay::ledger {
+namespace {
+
+class History {
+ public:
+  explicit History(uint64_t seed)
+      : prng_(seed), h_({.run_seed = seed, .shards = static_cast<uint32_t>(1 + prng_.Below(3))}) {
+    h_.PutTrainSource();
+    h_.Attach();
+  }
+
+  void Run(int operations) {
+    for (int i = 0; i < operations; ++i) {
+      Act();
+      h_.state.CheckInvariants();
+    }
+    Settle();
+  }
+  uint64_t committed() const { return h_.state.counters().steps_committed; }
+
+ private:
+  void Act() {
+    h_.now += prng_.Below(100);
+    switch (prng_.Below(12)) {
+      case 0:
+      case 1:
+        return AddGroups();
+      case 2:
+      case 3:
+        return Summarize();
+      case 4:
+        h_.paused = !h_.paused;
+        return h_.Deliver();
+      case 5:
+      case 6:
+        return Open();
+      case 7:
+      case 8:
+        return CommitOne();
+      case 9:
+        if (prng_.Below(3) == 0) Try(AbortStep{AnyGeneration(), AnyStep(), "random"});
+        return;
+      case 10:
+        if (prng_.Below(4) == 0) h_.Attach(1 + prng_.Below(3));
+        return;
+      default:
+        return Publish();
+    }
+  }
+
+  // May well be refused.
+  void Try(Command command) {
+    if (!h_.Run(std::move(command)).ok()) ++refused_;
+  }
+
+  Generation AnyGeneration() {
+    return prng_.Below(8) == 0 ? Generation(prng_.Below(4)) : h_.generation;
+  }
+  StepId AnyStep() { return StepId(h_.state.next_step().value + prng_.Below(4) - 1); }
+
+  void AddGroups() {
+    for (uint64_t i = prng_.Below(4); i > 0; --i) {
+      GroupShape shape;
+      shape.rollouts = 1 + static_cast<uint32_t>(prng_.Below(5));
+      shape.tokens = 20 + static_cast<uint32_t>(prng_.Below(600));
+      shape.sequences = 1 + static_cast<uint32_t>(prng_.Below(2));
+      shape.version = h_.state.published().version.number;
+      h_.shards[prng_.Below(h_.shards.size())].AddReady(shape);
+    }
+  }
+
+  // Of one shard alone, and perhaps older than what it has answered meanwhile.
+  void Summarize() {
+    if (prng_.Below(2) == 0) return h_.Summarize();
+    stale_ = h_.shards[prng_.Below(h_.shards.size())].Summary();
+    h_.Act([&](Output* output) { h_.primary.SetSummary(h_.now, stale_, output); });
+  }
+
+  void Open() {
+    StepSpec spec = h_.Spec(1 + static_cast<uint32_t>(prng_.Below(5)));
+    if (prng_.Below(4) == 0) spec.tokens = 1 + 1000 * spec.groups, spec.groups = 0;
+    if (prng_.Below(6) == 0) spec.custom_advantages = true;
+    if (prng_.Below(6) == 0) spec.refuse_over_budget = true;
+    if (prng_.Below(4) == 0) spec.mini_batches = 1 + static_cast<uint32_t>(prng_.Below(3));
+    if (prng_.Below(8) == 0) spec.max_lag = static_cast<uint32_t>(prng_.Below(3));
+    Try(OpenStep{AnyGeneration(), AnyStep(), spec, prng_.Below(3) == 0});
+  }
+
+  void CommitOne() {
+    const Step* next = h_.state.step(h_.state.next_step());
+    if (next == nullptr) return;
+    if (next->state == StepState::kReserved) {
+      const std::vector<float> advantages(next->rollouts.size(), 0.5f);
+      Try(PutAdvantages{AnyGeneration(), next->step, next->revision, advantages});
+      return;
+    }
+    const uint32_t revision = next->revision.value;
+    if (prng_.Below(3) == 0) WriteColumn(*next);
+    std::vector<GroupId> groups;
+    for (const HeldGroup& group : next->groups) groups.push_back(group.group);
+    const auto reply = h_.Do<CommitReply>(CommitStep{
+        AnyGeneration(), next->step, Revision(revision - (prng_.Below(5) == 0 ? 1 : 0))});
+    if (!reply.status.ok()) return;
+    for (GroupId group : groups) {
+      EXPECT_TRUE(trained_.insert(group.value).second) << "a group was trained on twice";
+    }
+  }
+
+  void WriteColumn(const Step& step) {
+    const auto view = h_.state.ViewMicroBatch(step.step, step.revision, {});
+    if (!view.ok()) return;
+    const WrittenColumn column{
+        "values", 11, {}, PayloadId(view->tokens == 0 ? 0 : ++payload_), view->tokens * 4};
+    EXPECT_TRUE(h_.Run(PutColumns{h_.generation, step.step, step.revision, {}, {column}}).ok());
+    if (column.payload != PayloadId()) written_.insert(column.payload.value);
+  }
+
+  void Publish() {
+    Announcement announcement;
+    announcement.version = h_.state.committed_version();
+    announcement.version.number -=
+        std::min<uint32_t>(announcement.version.number, static_cast<uint32_t>(prng_.Below(2)));
+    announcement.phase = prng_.Below(2) == 0 ? VersionPhase::kPending : VersionPhase::kPublished;
+    announcement.where = "w";
+    Try(PublishVersion{AnyGeneration(), announcement});
+  }
+
+  // Faults end: the run moves on, and every group and written payload is accounted for.
+  void Settle() {
+    h_.paused = false;
+    h_.Deliver();
+    const uint64_t first = h_.state.next_step().value;
+    h_.Attach(2);
+    Try(AbortStep{h_.generation, StepId(first), "settle"});
+    for (uint64_t s = first; s < first + 3; ++s) {
+      ASSERT_TRUE(h_.OpenFilled(s, h_.Spec(3)).ok());
+      ASSERT_EQ(h_.step(s).state, StepState::kSealed) << h_.primary.Waiting(StepId(s), h_.now);
+      for (const HeldGroup& group : h_.step(s).groups) {
+        EXPECT_TRUE(trained_.insert(group.group.value).second) << "a group was trained on twice";
+      }
+      ASSERT_TRUE(h_.Commit(s, h_.step(s).revision.value).status.ok());
+    }
+    size_t committed = 0;
+    for (FakeShard& shard : h_.shards) committed += shard.committed().size();
+    EXPECT_EQ(committed, trained_.size());
+    EXPECT_EQ(h_.state.counters().groups_committed, trained_.size());
+    std::set<uint64_t> dead;
+    for (PayloadId payload : h_.dead) EXPECT_TRUE(dead.insert(payload.value).second);
+    EXPECT_EQ(dead, written_);
+    h_.state.CheckInvariants();
+  }
+
+  Prng prng_;
+  Harness h_;
+  std::set<uint64_t> trained_, written_;
+  uint64_t payload_ = 0;
+  uint64_t refused_ = 0;
+  codec::ReadySummary stale_;
+};
+
+TEST(RandomHistories, KeepTheInvariantsAndMoveOnAfterFaults) {
+  uint64_t committed = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    History history(seed);
+    history.Run(400);
+    committed += history.committed();
+    if (HasFailure()) break;
+  }
+  EXPECT_GT(committed, 500) << "histories that never commit show nothing";
+}
+
+}  // namespace
+}  // namespace forebay::ledger
