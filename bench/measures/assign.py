@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 from harness import Programs
 
-from .base import PairedMeasure, Result, median_of
+from .base import PairedMeasure, Result
 
 PAYLOAD_BYTES_MAX = 2 << 30
 

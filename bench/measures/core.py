@@ -30,14 +30,14 @@ class PlanStep(Measure):
 class BytesOfState(Measure):
     """Resident bytes that each task and each rollout of one sequence add, at 10 million tasks."""
 
-    name = "bytes_per_task"
+    name = "bytes_of_state"
     most = {"bytes_per_task": 96.0, "bytes_per_rollout": 192.0}
 
     def results(self, programs: Programs, limits_only: bool) -> list[Result]:
         if limits_only:
             return []
-        programs.require("state")
-        run = programs.json_of([programs.path("buffer-bench"), "state", "--tasks=10000000"], slack_seconds=600)
+        run = programs.json_of([programs.path("state-bytes"), "--tasks=10000000", "--rollouts=10000000"],
+                               slack_seconds=600)
         return [Result(name, run[name], "bytes", run["command"], bound=f"value <= {most}")
                 for name, most in self.most.items()]
 

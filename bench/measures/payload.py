@@ -33,6 +33,7 @@ class Push(Payload):
     def __init__(self, name: str, size: int, channels: int, window: int):
         super().__init__(name, channels, window)
         self.size = size
+        self.group_size = 16 if size < 16 << 20 else 2  # open groups hold their bytes
         frame = 1 << 20
         self.script = f"store:{frame}x{size // frame}>8" if size > frame else f"store:{size}>8"
 
@@ -41,7 +42,8 @@ class Push(Payload):
         programs.require("push")
         with programs.daemon(**{"memory.payload_bytes_max": PAYLOAD_BYTES_MAX}) as server:
             yield lambda: programs.bench(
-                server, "push", rollout_bytes=self.size, channels=self.channels, window=self.window)
+                server, "push", rollout_bytes=self.size, channels=self.channels, window=self.window,
+                group_size=self.group_size)
 
     def beside(self, programs: Programs, script: str) -> dict:
         """What a server reaches that drops the bytes, without the one copy and its crc."""
@@ -52,7 +54,7 @@ class Push(Payload):
 
 
 class FetchMicroBatch(Payload):
-    """Micro-batches of 64k tokens with five columns (tokens, loss_mask, logprobs, old_logprobs, advantages)."""
+    """Micro-batches of 64k tokens with five columns (tokens, loss_mask, logprobs, teacher_logprobs, values)."""
 
     script = "stream:128>1114112/1048576"  # 65,536 x (4 + 1 + 4 + 4 + 4) bytes
 
