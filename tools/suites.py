@@ -214,7 +214,7 @@ def run_build(context: Context) -> Result:
 def run_tidy(context: Context) -> Result:
     result = count_program(*context.run([sys.executable, "tools/tidy.py"]))
     result.add(count_program(*context.run([sys.executable, "tools/lint.py", "--format-only"])))
-    result.add(pytest(context, ["tools"]))
+    result.add(pytest(context, ["tools", "bench"]))
     return result
 
 

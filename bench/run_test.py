@@ -1,0 +1,100 @@
+"""How pairs of runs become figures: alternation, medians of ratios, bounds, and what happens when a program is missing."""
+
+import json
+import pathlib
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import run  # noqa: E402
+from harness import NotBuilt, Programs, Settings  # noqa: E402
+from measures.base import Measure, PairedMeasure, Result  # noqa: E402
+
+
+class FakePair(PairedMeasure):
+    name, unit, figure, cpu, at_least = "fake", "ops/s", "ops_per_s", "server_cpu_us_per_op", 0.5
+    script = "unary:8>8"
+
+    def __init__(self, ours: list[float], limits: list[float]):
+        self.speeds = {"ours": iter(ours), "limit": iter(limits)}
+        self.calls: list[str] = []
+        self.scripts: set[str] = set()
+
+    def once(self, side: str) -> dict:
+        self.calls.append(side)
+        return {"ops_per_s": next(self.speeds[side]), "server_cpu_us_per_op": 2.0, "script": "unary:9>9",
+                "command": side}
+
+    @contextmanager
+    def ours(self, programs):
+        yield lambda: self.once("ours")
+
+    @contextmanager
+    def limit(self, programs):
+        def with_script(script):
+            self.scripts.add(script)
+            return self.once("limit")
+
+        yield with_script
+
+
+def programs(folder: pathlib.Path, rounds: int) -> Programs:
+    return Programs(Settings(folder, sys.executable, rounds, seconds=1.0, warm_up_seconds=0.0, unix=False))
+
+
+def test_pairs_alternate_and_the_ratio_is_the_median_of_the_pairs(tmp_path):
+    # Drift makes both sides slower; the pairs' ratios are 0.9, 0.8 and 0.1.
+    pair = FakePair(ours=[1.0, 90.0, 40.0, 1.0], limits=[100.0, 50.0, 10.0])
+    (result,) = pair.results(programs(tmp_path, 3), limits_only=False)
+    assert pair.calls == ["ours", "ours", "limit", "limit", "ours", "ours", "limit"]
+    assert result.ratio == pytest.approx(0.8)
+    assert (result.value, result.limit) == (40.0, 50.0)
+    assert result.met is True
+    assert result.details["cpu_us_per_op"] == 2.0
+
+
+def test_the_limit_runs_on_the_messages_that_ours_exchanged(tmp_path):
+    pair = FakePair(ours=[1.0, 1.0], limits=[1.0])
+    pair.results(programs(tmp_path, 1), limits_only=False)
+    assert pair.scripts == {"unary:9>9"}
+
+
+def test_without_our_side_a_limit_has_no_value_and_no_verdict(tmp_path):
+    pair = FakePair(ours=[], limits=[3.0, 5.0, 4.0])
+    (result,) = pair.results(programs(tmp_path, 3), limits_only=True)
+    assert (result.value, result.limit, result.ratio, result.met) == (None, 4.0, None, None)
+    assert pair.scripts == {"unary:8>8"}
+
+
+@pytest.mark.parametrize(("value", "bound", "met"), [(50.0, "value <= 50", True), (50.1, "value <= 50", False),
+                                                     (1.0, "", None)])
+def test_a_bound_on_the_value_itself(value, bound, met):
+    assert Result("x", value, "ms", "command", bound=bound).met is met
+
+
+def test_a_missing_program_is_named(tmp_path):
+    with pytest.raises(NotBuilt, match="bufferd"):
+        programs(tmp_path, 1).path("bufferd")
+
+
+class Fixed(Measure):
+    def __init__(self, name: str, value: float | None):
+        self.name, self.value = name, value
+
+    def results(self, programs, limits_only):
+        if self.value is None:
+            raise NotBuilt("there is no such program")
+        return [Result(self.name, self.value, "ms", "command", bound="value <= 10")]
+
+
+@pytest.mark.parametrize(("values", "code"), [([5.0, 10.0], 0), ([5.0, 11.0], 1), ([5.0, None], 2)])
+def test_the_exit_status_tells_missed_bounds_from_missing_figures(values, code, tmp_path, monkeypatch):
+    monkeypatch.setattr(run.measures, "ALL", [Fixed(f"m{i}", value) for i, value in enumerate(values)])
+    monkeypatch.setattr(run, "ROOT", tmp_path)
+    monkeypatch.setattr(run, "OUTPUT", tmp_path / "results.json")
+    monkeypatch.setattr(sys, "argv", ["run.py"])
+    assert run.main() == code
+    written = json.loads((tmp_path / "results.json").read_text())
+    assert [entry["value"] for entry in written] == [value for value in values if value is not None]
