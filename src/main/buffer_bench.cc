@@ -2,7 +2,7 @@
 // JSON.
 //
 //   buffer-bench limit --target 127.0.0.1:PORT --script "unary:100>100" --lanes 64
-//   buffer-bench assign --batch 64 --tasks 100000 --lanes 4
+//   buffer-bench assign --batch 64 --tasks 100000 --lanes 8
 //   buffer-bench push --rollout_bytes 500000 --window 8 --channels 4
 //   buffer-bench fetch --tokens 65536 --window 4
 //
