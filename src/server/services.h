@@ -11,6 +11,7 @@
 #include "server/catalog.h"
 #include "server/client_table.h"
 #include "server/grpc/method_table.h"
+#include "server/ticker.h"
 #include "storage/content_store.h"
 #include "storage/payload_store.h"
 
@@ -22,6 +23,7 @@ struct ServiceContext {
   ClientTable* clients = nullptr;
   storage::PayloadStore* payloads = nullptr;
   storage::ContentStore* contents = nullptr;
+  Ticker* ticker = nullptr;
   uint64_t run = 0;
   std::atomic<uint64_t> renew_interval_ms{5'000};
   std::atomic<uint64_t> rollout_bytes_max{uint64_t{1} << 30};

@@ -1,0 +1,70 @@
+// The daemon: reads its configuration, serves, and comes to a clean end on SIGTERM or SIGINT.
+//
+// Exit codes: 0 after a clean end, 2 for a wrong configuration, 3 when it cannot serve (a port is taken).
+#include <csignal>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "node/config.h"
+#include "server/daemon.h"
+#include "server/log.h"
+#include "server/version.h"
+
+namespace forebay {
+namespace {
+
+constexpr int kBadConfiguration = 2;
+constexpr int kCannotServe = 3;
+
+// Blocked before any thread begins, so that only WaitForEnd sees them.
+sigset_t BlockEndSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+  return signals;
+}
+
+void WaitForEnd(const sigset_t& signals) {
+  int signal = 0;
+  while (sigwait(&signals, &signal) != 0) {
+  }
+  // A second one ends the process at once.
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+}
+
+int Main(const std::vector<std::string>& arguments) {
+  auto line = node::ParseCommandLine(arguments);
+  if (!line.ok()) {
+    std::fprintf(stderr, "bufferd: %s\n", std::string(line.status().message()).c_str());
+    return kBadConfiguration;
+  }
+  if (line->version) {
+    std::printf("bufferd %s\n", server::kVersion);
+    return 0;
+  }
+  if (line->help) {
+    std::printf("bufferd [--config FILE] [--ENTRY=VALUE ...]   also: --help, --version\n\n%s",
+                node::ConfigHelp().c_str());
+    return 0;
+  }
+  const sigset_t signals = BlockEndSignals();
+  server::StartLog(line->config.log_level, line->config.log_format);
+  auto daemon = server::Daemon::Start(line->config);
+  if (!daemon.ok()) {
+    std::fprintf(stderr, "bufferd: %s\n", std::string(daemon.status().message()).c_str());
+    return daemon.status().code() == absl::StatusCode::kInvalidArgument ? kBadConfiguration
+                                                                        : kCannotServe;
+  }
+  WaitForEnd(signals);
+  (*daemon)->Drain();
+  return 0;
+}
+
+}  // namespace
+}  // namespace forebay
+
+int main(int argc, char** argv) { return forebay::Main({argv + 1, argv + argc}); }

@@ -1,0 +1,204 @@
+#include "server/daemon.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "server/admin.h"
+#include "server/grpc/fetch_stream.h"
+#include "server/grpc/push_stream.h"
+#include "server/grpc/reflection.h"
+#include "server/log.h"
+#include "server/tokens.h"
+#include "server/version.h"
+
+namespace forebay::server {
+namespace {
+
+// Requests of the admin service may be larger than the frames of rollouts.
+constexpr uint64_t kMessageBytesMin = uint64_t{16} << 20;
+constexpr auto kDrainLook = std::chrono::milliseconds(20);
+
+uint64_t RandomId() {
+  std::random_device random;
+  uint64_t id = 0;
+  while (id == 0) id = (uint64_t{random()} << 32) | random();
+  return id;
+}
+
+}  // namespace
+
+Daemon::Daemon(const node::Config& config)
+    : config_(config),
+      payloads_({.bytes_max = config.memory_payload_bytes_max,
+                 .completion_reserve_bytes = config.completion_reserve_bytes()}),
+      contents_(config.memory_task_bytes_max),
+      stores_(&payloads_, &contents_),
+      engine_(std::make_unique<node::Engine>(
+          node::Engine::Options{.shards = static_cast<uint32_t>(config.shards),
+                                .run_seed = config.run_seed,
+                                .open_steps_max = static_cast<uint32_t>(config.steps_open_max)},
+          &stores_)),
+      push_port_(engine_.get(), &catalog_, &payloads_, &contents_),
+      fetch_port_(engine_.get()) {
+  context_.engine = engine_.get();
+  context_.catalog = &catalog_;
+  context_.clients = &clients_;
+  context_.payloads = &payloads_;
+  context_.contents = &contents_;
+  context_.ticker = &ticker_;
+  context_.run = RandomId();
+  context_.renew_interval_ms = config.renew_interval_ms;
+  context_.rollout_bytes_max = config.limits_rollout_bytes_max;
+  context_.frame_bytes_max = config.limits_frame_bytes_max;
+}
+
+Daemon::~Daemon() {
+  ticker_.Stop();
+  if (rpc_server_ != nullptr) rpc_server_->Shutdown(std::chrono::milliseconds(0));
+  // What still waits in the engine holds handles on calls; it goes before the server does.
+  engine_.reset();
+  if (!unix_path_.empty()) unlink(unix_path_.c_str());
+}
+
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const node::Config& config) {
+  std::unique_ptr<Daemon> daemon(new Daemon(config));
+  daemon->AddServices();
+  FOREBAY_RETURN_IF_ERROR(daemon->Listen());
+  daemon->ticker_.Start();
+  return daemon;
+}
+
+void Daemon::AddServices() {
+  AddActorService(&context_, &methods_);
+  AddTrainerService(&context_, &methods_);
+  AddSourceMethods(&context_, &methods_);
+  AddTaskMethods(&context_, &methods_);
+  AddEvalMethods(&context_, &methods_);
+  const PushOptions push{.engine = &push_port_,
+                         .store = &payloads_,
+                         .limits = {.rollout_bytes_max = config_.limits_rollout_bytes_max,
+                                    .frames_in_flight_max =
+                                        static_cast<uint32_t>(config_.limits_stream_frames_max),
+                                    .bytes_in_flight_max = config_.limits_stream_bytes_max}};
+  methods_.AddStream("/forebay.v1.ActorService/Push", MakePushStream(push));
+  methods_.AddStream("/forebay.v1.ActorService/PushGroup", MakePushGroupStream(push));
+  FetchOptions fetch{.engine = &fetch_port_, .store = &payloads_};
+  fetch.limits.frame_bytes_max = config_.limits_frame_bytes_max;
+  fetch.limits.frame_bytes_default =
+      std::min(fetch.limits.frame_bytes_default, config_.limits_frame_bytes_max);
+  fetch.limits.queued_bytes_max = config_.limits_fetch_queue_bytes_max;
+  methods_.AddStream("/forebay.v1.TrainerService/Fetch", MakeFetchStream(fetch));
+  health_.AddTo(&methods_);
+  AddReflection(&methods_);
+}
+
+absl::Status Daemon::AddAuthorization(RpcServerOptions* options) {
+  if (config_.auth_tokens_file.empty()) return absl::OkStatus();
+  FOREBAY_RETURN_IF_ERROR(ReadTokens(config_.auth_tokens_file, &authorizer_));
+  authorizer_.AddRule("/forebay.v1.ActorService/", Role::kActor);
+  authorizer_.AddRule("/forebay.v1.TrainerService/", Role::kTrainer);
+  authorizer_.AddRule("/forebay.v1.AdminService/", Role::kOperator);
+  authorizer_.AddOpen("/grpc.health.v1.Health/");
+  options->authorize = [this](std::string_view method, std::string_view token) {
+    return authorizer_.Check(method, token);
+  };
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::Listen() {
+  RpcServerOptions options;
+  options.allow_remote_without_tls = config_.listen_allow_remote;
+  options.tls = {config_.tls_cert, config_.tls_key, config_.tls_client_ca};
+  options.io_threads = static_cast<int>(config_.server_io_threads);
+  options.message_bytes_max = std::max(kMessageBytesMin, 2 * config_.limits_frame_bytes_max);
+  options.calls_max = config_.limits_calls_max;
+  FOREBAY_RETURN_IF_ERROR(AddAuthorization(&options));
+  HostPort grpc;
+  if (!config_.listen_grpc.empty()) {
+    auto address = ParseAddress("listen.grpc", config_.listen_grpc);
+    if (!address.ok()) return address.status();
+    FOREBAY_RETURN_IF_ERROR(CheckReach("listen.grpc", address->host,
+                                       config_.listen_allow_remote || !config_.tls_cert.empty()));
+    grpc = *address;
+    options.addresses.push_back(config_.listen_grpc);
+  }
+  auto unix_path = UnixPath(config_);
+  if (!unix_path.ok()) return unix_path.status();
+  if (!unix_path->empty()) {
+    FOREBAY_RETURN_IF_ERROR(ClearUnixPath(*unix_path));
+    options.addresses.push_back(absl::StrCat("unix:", *unix_path));
+  }
+  auto server = RpcServer::Start(options, &methods_);
+  if (!server.ok()) return server.status();
+  rpc_server_ = *std::move(server);
+  unix_path_ = *unix_path;
+  if (!config_.listen_grpc.empty()) grpc.port = rpc_server_->ports()[0];
+  Announce(grpc);
+  return absl::OkStatus();
+}
+
+void Daemon::Announce(const HostPort& grpc) {
+  const std::string grpc_address =
+      grpc.port == 0 ? "" : absl::StrCat(grpc.host, ":", grpc.port);
+  Log(LogLevel::kInfo, "serving",
+      {{"version", kVersion},
+       {"run", absl::StrCat(absl::Hex(context_.run, absl::kZeroPad16))},
+       {"grpc", grpc_address},
+       {"unix", unix_path_},
+       {"shards", config_.shards},
+       {"payload_bytes_max", config_.memory_payload_bytes_max},
+       {"rollout_bytes_max", config_.limits_rollout_bytes_max}});
+  if (config_.listen_announce_file.empty()) return;
+  // Written aside and renamed: who waits for the file sees all of it.
+  const std::string aside = absl::StrCat(config_.listen_announce_file, ".new");
+  std::ofstream(aside) << "{\"grpc\": " << JsonText(grpc_address)
+                       << ", \"unix\": " << JsonText(unix_path_)
+                       << ", \"pid\": " << getpid() << "}\n";
+  std::rename(aside.c_str(), config_.listen_announce_file.c_str());
+}
+
+// Nothing is under way that could still come to an end: no leases are out, or nobody is connected.
+bool Daemon::Idle() {
+  uint64_t running = 0;
+  for (const auto& method : methods_.methods()) running += method.stats.running;
+  if (running == 0) return true;
+  auto leases = std::make_shared<std::atomic<uint64_t>>(0);
+  ForEachShard(
+      engine_.get(),
+      [leases](node::ShardLoop& loop, uint64_t) {
+        for (const auto& source : loop.state().Sources()) *leases += source.in_flight;
+      },
+      [] {});
+  return *leases == 0;
+}
+
+void Daemon::Drain() {
+  const auto until =
+      std::chrono::steady_clock::now() + std::chrono::milliseconds(config_.shutdown_drain_ms);
+  Log(LogLevel::kInfo, "draining", {{"drain_ms", config_.shutdown_drain_ms}});
+  context_.draining = true;
+  health_.SetServing(false);
+  ForEachShard(
+      engine_.get(),
+      [](node::ShardLoop& loop, uint64_t) { loop.primary().SetDraining(true); }, [] {});
+  // Half of the time for actors to hear of it and to save what they have, the rest for calls to end.
+  const auto actors_until =
+      until - std::chrono::milliseconds(config_.shutdown_drain_ms / 2);
+  while (std::chrono::steady_clock::now() < actors_until && !Idle()) {
+    std::this_thread::sleep_for(kDrainLook);
+  }
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+      until - std::chrono::steady_clock::now());
+  ticker_.Stop();
+  rpc_server_->Shutdown(std::max(left, std::chrono::milliseconds(0)));
+  Log(LogLevel::kInfo, "stopped");
+}
+
+}  // namespace forebay::server

@@ -1,0 +1,66 @@
+// The whole daemon: stores, engine, services and servers, built in the order in which they need each other.
+//
+// Start, Drain and the destructor on one thread, in that order; in between everything runs on threads of its own.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "node/config.h"
+#include "server/addresses.h"
+#include "server/catalog.h"
+#include "server/client_table.h"
+#include "server/fetch_port.h"
+#include "server/grpc/auth.h"
+#include "server/grpc/health.h"
+#include "server/grpc/method_table.h"
+#include "server/grpc/rpc_server.h"
+#include "server/push_port.h"
+#include "server/services.h"
+#include "server/stores.h"
+#include "server/ticker.h"
+#include "storage/content_store.h"
+#include "storage/ram_payload_store.h"
+
+namespace forebay::server {
+
+class Daemon {
+ public:
+  // Serves, or says which entry of the configuration or which address stands in the way.
+  static absl::StatusOr<std::unique_ptr<Daemon>> Start(const node::Config& config);
+  ~Daemon();
+
+  // Hands out nothing more, lets what runs come to its end within shutdown.drain_ms, then stops serving.
+  void Drain();
+
+ private:
+  explicit Daemon(const node::Config& config);
+  absl::Status Listen();
+  absl::Status AddAuthorization(RpcServerOptions* options);
+  void AddServices();
+  void Announce(const HostPort& grpc);
+  bool Idle();
+
+  node::Config config_;
+  storage::RamPayloadStore payloads_;
+  storage::ContentStore contents_;
+  Stores stores_;
+  Catalog catalog_;
+  ClientTable clients_;
+  std::unique_ptr<node::Engine> engine_;
+  PushPort push_port_;
+  FetchPort fetch_port_;
+  Ticker ticker_;
+  ServiceContext context_;
+  Health health_;
+  MethodTable methods_;
+  TokenAuthorizer authorizer_;
+  std::string unix_path_;
+  std::unique_ptr<RpcServer> rpc_server_;
+};
+
+}  // namespace forebay::server

@@ -1,0 +1,61 @@
+#include "server/tokens.h"
+
+#include <sys/stat.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+
+namespace forebay::server {
+namespace {
+
+constexpr size_t kTokenBytesMin = 16;
+
+bool RoleOf(const std::string& name, Role* role) {
+  if (name == "actor") *role = Role::kActor;
+  else if (name == "trainer") *role = Role::kTrainer;
+  else if (name == "operator") *role = Role::kOperator;
+  else return false;
+  return true;
+}
+
+}  // namespace
+
+absl::Status ReadTokens(const std::string& path, TokenAuthorizer* authorizer) {
+  struct stat info {};
+  std::ifstream file(path);
+  if (!file || stat(path.c_str(), &info) != 0) {
+    return absl::NotFoundError(absl::StrCat("auth.tokens_file: cannot read '", path, "'"));
+  }
+  if ((info.st_mode & 077) != 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "auth.tokens_file: '", path, "' can be read by others; make its mode 0600"));
+  }
+  std::string line;
+  int tokens = 0;
+  for (int number = 1; std::getline(file, line); ++number) {
+    if (line.empty() || line[0] == '#') continue;
+    std::istringstream words(line);
+    std::string name, token, rest;
+    Role role{};
+    const auto refuse = [&](const std::string& why) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("auth.tokens_file: '", path, "' line ", number, ": ", why));
+    };
+    if (!(words >> name >> token) || words >> rest) return refuse("must be 'ROLE TOKEN'");
+    if (!RoleOf(name, &role)) return refuse("the role must be actor, trainer or operator");
+    if (token.size() < kTokenBytesMin) {
+      return refuse(absl::StrCat("the token has ", token.size(), " bytes; the least is ", kTokenBytesMin));
+    }
+    authorizer->AddToken(token, role);
+    ++tokens;
+  }
+  if (tokens == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("auth.tokens_file: '", path, "' holds no token, so nobody could call"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace forebay::server
