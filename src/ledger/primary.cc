@@ -22,27 +22,40 @@ void Primary::Propose(uint64_t now_ms, Tag tag, Command command, Output* output)
 void Primary::SetSummary(uint64_t now_ms, codec::ReadySummary summary, Output* output) {
   const size_t index = summary.shard.value;
   if (index >= shards_.size()) return;
-  shards_[index].summary = std::move(summary);
-  shards_[index].asked_groups = 0;
-  shards_[index].asked_tokens = 0;
+  shards_[index] = Shard{std::move(summary)};
   AskForGroups(now_ms, output);
 }
 
 void Primary::Applied(uint64_t now_ms, const Command& command, const Effects& effects,
                       Output* output) {
-  if (const auto* request = std::get_if<RequestGroups>(&command)) {
-    asking_ = false;
-    // Refused, for the step changed on the way: nobody was asked.
-    if (effects.to_shards.empty()) {
-      for (const RequestGroups::Part& part : request->parts) {
-        Shard& shard = shards_[part.shard.value];
-        shard.asked_groups -= std::min<uint64_t>(shard.asked_groups, part.groups);
-        shard.asked_tokens -= std::min(shard.asked_tokens, part.tokens);
-      }
-    }
-  }
+  Account(command, effects);
   UpdateClocks(now_ms);
   AskForGroups(now_ms, output);
+}
+
+void Primary::Account(const Command& command, const Effects& effects) {
+  if (const auto* request = std::get_if<RequestGroups>(&command)) {
+    asking_ = false;
+    if (!effects.to_shards.empty()) return;
+    // Refused, for the step changed on the way: nobody was asked.
+    for (const RequestGroups::Part& part : request->parts) {
+      if (part.shard.value >= shards_.size()) continue;
+      Shard& shard = shards_[part.shard.value];
+      shard.asked_groups -= std::min<uint64_t>(shard.asked_groups, part.groups);
+      shard.asked_tokens -= std::min(shard.asked_tokens, part.tokens);
+    }
+  } else if (const auto* from = std::get_if<FromShard>(&command)) {
+    // What it has is not for this step (too old, say). Asking again would only be answered the
+    // same.
+    const auto& reserved = std::get<codec::Reserved>(from->message);
+    if (reserved.groups.empty() && from->shard.value < shards_.size()) {
+      shards_[from->shard.value].dry_for = reserved.step;
+    }
+  } else if (const auto* open = std::get_if<OpenStep>(&command)) {
+    for (Shard& shard : shards_) {
+      if (shard.dry_for == open->step) shard.dry_for = StepId();
+    }
+  }
 }
 
 void Primary::Tick(uint64_t now_ms, Output* output) {
@@ -137,6 +150,7 @@ uint64_t Primary::LateWaitEnd(const Step& step) const {
 // has not answered.
 uint64_t Primary::Available(const Step& step, size_t index) const {
   const Shard& shard = shards_[index];
+  if (shard.dry_for == step.step) return 0;
   const Ready ready = ReadyFor(step, shard);
   const bool by_tokens = step.spec.groups == 0;
   uint64_t asked = 0;

@@ -56,6 +56,8 @@ class Primary {
     codec::ReadySummary summary;
     uint64_t asked_groups = 0;  // since the summary came
     uint64_t asked_tokens = 0;
+    // Gave nothing for this step since; 0 if it did not.
+    StepId dry_for;
   };
   struct Clock {
     uint64_t opened_ms = 0;
@@ -70,6 +72,8 @@ class Primary {
   };
 
   void UpdateClocks(uint64_t now_ms);
+  // Learns from a command what its shards were asked and have answered.
+  void Account(const Command& command, const Effects& effects);
   // The oldest step that takes more groups; null if there is none.
   const Step* Hungry() const;
   // Asks for what the oldest hungry step lacks, as far as it is ready.

@@ -109,6 +109,19 @@ TEST_F(Primaries, AsksNoShardTwiceForWhatOneSummaryShows) {
   EXPECT_EQ(Requests(), 2) << "a new summary is a new chance";
 }
 
+TEST_F(Primaries, AsksNoMoreOfAShardThatGaveNothing) {
+  StepSpec spec = h.Spec(0);
+  spec.tokens = 5;
+  ASSERT_TRUE(Open(1, spec).ok());
+  h.shards[0].AddReady({});
+  h.shards[0].refuse_versions_below = 5;
+  h.Summarize();
+  EXPECT_EQ(Requests(), 1) << "five tokens at a time, it would be asked eighty times";
+  h.shards[0].refuse_versions_below = 0;
+  h.Summarize();
+  EXPECT_EQ(h.step(1).state, StepState::kSealed);
+}
+
 TEST_F(Primaries, TheOldestStepComesFirst) {
   ASSERT_TRUE(Open(1, h.Spec(2)).ok());
   ASSERT_TRUE(Open(2, h.Spec(2)).ok());
