@@ -48,7 +48,7 @@ struct Reserve {
   Revision revision;
   uint64_t request = 0;
   uint32_t groups = 0;           // up to so many groups ...
-  uint64_t tokens = 0;           // ... or, if not 0, until they hold so many tokens
+  uint64_t tokens = 0;           // ... and, if not 0, until they hold so many tokens
   PolicyVersion train_version;
   std::optional<uint32_t> max_lag;  // tighter than the sources' own
   std::vector<SourceId> sources;    // empty: all train sources

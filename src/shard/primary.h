@@ -64,7 +64,8 @@ class Primary {
   void Acquire(uint64_t now_ms, Tag tag, const Assign& request, uint32_t wait_ms, Output* output);
   // Forgets an Acquire that waits (its call was cancelled). False if none of that tag waits.
   bool CancelWait(Tag tag);
-  // All other commands. Refuses what is malformed, in the reply's own status or outcomes, with field, value and limit.
+  // All other commands. Refuses what is malformed, in the reply's own status or outcomes, with field, value and limit. Those
+  // that bring payloads or contents are logged all the same: the state refuses them, and says which bytes are dead.
   void Propose(uint64_t now_ms, Tag tag, Command command, Output* output);
   // After each State::Apply: starts and ends clocks, wakes waiters.
   void Applied(uint64_t now_ms, const Command& command, const Effects& effects, Output* output);

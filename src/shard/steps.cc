@@ -175,7 +175,7 @@ void Machine::Run(const codec::Reserve& m, Effects* effects) {
   uint64_t tokens = 0;
   const uint32_t train = m.train_version.number;
   while (m.train_version.branch == versions_.branch) {
-    if (m.tokens != 0 ? tokens >= m.tokens : answer.groups.size() >= m.groups) break;
+    if (answer.groups.size() >= m.groups || (m.tokens != 0 && tokens >= m.tokens)) break;
     const uint32_t slot = OldestReady(m);
     if (slot == kNone) break;
     const uint32_t own_limit = SettingsOfGroup(slot).max_lag;
