@@ -178,6 +178,9 @@ void Engine::NextInRound(std::unique_ptr<Round> round) {
   const auto wait = went_round ? static_cast<uint32_t>(std::min<uint64_t>(left, kRoundWaitMs)) : 0;
   AcquireOne(ShardId(static_cast<uint8_t>(index)), std::move(request), wait,
              [this, round = std::move(round)](shard::AssignReply&& reply) mutable {
+               if (!reply.status.ok() && round->answer.assignments.empty()) {
+                 return round->done(std::move(reply));
+               }
                auto& all = round->answer.assignments;
                all.insert(all.end(), reply.assignments.begin(), reply.assignments.end());
                round->answer.reason = reply.reason;

@@ -132,10 +132,7 @@ void Acquire(ServiceContext* context, grpc::ByteBuffer body, Responder responder
   uint32_t wait_ms = request.wait_ms;
   if (context->draining) wait_ms = 0;
   auto done = [context, responder = std::move(responder)](shard::AssignReply&& reply) mutable {
-    if (reply.assignments.empty() && std::string_view(reply.reason) == "session") {
-      return responder.Fail(absl::NotFoundError(
-          "session: is not open here; open it and ask again"));
-    }
+    if (!reply.status.ok()) return responder.Fail(reply.status);
     const std::string encoded = Encode(context, reply);
     grpc::Slice out(encoded);
     responder.Reply(grpc::ByteBuffer(&out, 1));
