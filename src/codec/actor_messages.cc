@@ -216,9 +216,13 @@ bool DecodeRenewRequest(std::string_view bytes, RenewRequest* request) {
       case VarintTag(4):
         ReadRepeated(r, &request->generated_tokens, &ok);
         break;
-      case BytesTag(5):
-        request->usage = r.Bytes();
+      case BytesTag(5): {
+        WireReader usage = r.Message();
+        request->usage = usage.rest();
+        while (usage.Next()) usage.Skip();
+        ok &= usage.ok();
         break;
+      }
       default:
         r.Skip();
     }

@@ -4,6 +4,7 @@
 //
 // Answers come in the order of the requests; the next request is begun when the answer before it is in the write queue, and
 // frames are made only while the queue is short, so memory per stream is bounded. The same request gives the same bytes.
+// Each stream runs on its polling thread; the engine answers from any thread.
 #pragma once
 
 #include <cstdint>
