@@ -1,0 +1,282 @@
+"""Calls to the daemon: channels that are opened lazily in each process, deadlines, retries, cancellation.
+
+Thread-safe. A Connection may be used after fork: the child opens channels of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import itertools
+import logging
+import os
+import random
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any, Dict, Iterator, List, Optional, Set, Tuple, Type, TypeVar, Union
+
+# Lets a process that has spoken to the daemon fork (DataLoader workers); read when grpc is loaded.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "1")
+
+import grpc  # noqa: E402
+
+from . import _errors  # noqa: E402
+from ._wire import Message  # noqa: E402
+
+log = logging.getLogger("forebay")
+Response = TypeVar("Response", bound=Message)
+
+UNARY_TIMEOUT_S = 30.0
+# A daemon that was never reached is waited for no longer than this.
+FIRST_CONTACT_S = 10.0
+_BACKOFF_MIN_S, _BACKOFF_MAX_S = 0.05, 2.0
+_RETRIED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
+_OPTIONS: List[Tuple[str, Any]] = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.enable_retries", 0),  # retried here, where deadlines and reasons are known
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+]
+
+
+@dataclass(frozen=True)
+class TLS:
+    """Files of a TLS connection. Without `ca` the system's roots are trusted; cert and key are for mutual TLS."""
+
+    ca: Optional[str] = None
+    cert: Optional[str] = None
+    key: Optional[str] = None
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        def read(path: Optional[str]) -> Optional[bytes]:
+            if path is None:
+                return None
+            with open(path, "rb") as file:
+                return file.read()
+
+        return grpc.ssl_channel_credentials(read(self.ca), read(self.key), read(self.cert))
+
+
+class Scope:
+    """What is cancelled together. Calls made while it is the current one end when it is cancelled."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._calls: Set[Any] = set()
+        self._event = threading.Event()
+
+    @property
+    def cancelled(self) -> bool:
+        return self._event.is_set()
+
+    def cancel(self) -> None:
+        self._event.set()
+        with self._lock:
+            calls = list(self._calls)
+        for call in calls:
+            call.cancel()
+
+    def wait(self, seconds: float) -> bool:
+        """Sleeps; returns early, and True, when cancelled."""
+        return self._event.wait(max(0.0, seconds))
+
+    @contextlib.contextmanager
+    def holding(self, call: Any) -> Iterator[None]:
+        with self._lock:
+            self._calls.add(call)
+        try:
+            if self.cancelled:
+                call.cancel()
+            yield
+        finally:
+            with self._lock:
+                self._calls.discard(call)
+
+
+_current: contextvars.ContextVar[Optional[Scope]] = contextvars.ContextVar("scope", default=None)
+
+
+@contextlib.contextmanager
+def scoped(scope: Scope) -> Iterator[Scope]:
+    """Makes `scope` the one that calls of this context belong to."""
+    token = _current.set(scope)
+    try:
+        yield scope
+    finally:
+        _current.reset(token)
+
+
+def current_scope() -> Scope:
+    """The scope of this context; a new one, which nobody cancels, if there is none."""
+    return _current.get() or Scope()
+
+
+class Backoff:
+    """Growing pauses with jitter."""
+
+    def __init__(self) -> None:
+        self._next_s = _BACKOFF_MIN_S
+
+    def next_s(self, at_least_s: float = 0.0) -> float:
+        pause = self._next_s * random.uniform(0.5, 1.0)
+        self._next_s = min(_BACKOFF_MAX_S, self._next_s * 2)
+        return max(pause, at_least_s)
+
+    def reset(self) -> None:
+        self._next_s = _BACKOFF_MIN_S
+
+
+def random_id() -> int:
+    """A random 64-bit id, not 0."""
+    return int.from_bytes(os.urandom(8), "little") or 1
+
+
+def retry_after_s(error: grpc.RpcError) -> float:
+    """When the daemon wants to be asked again; 0 if it did not say."""
+    metadata = error.trailing_metadata() if hasattr(error, "trailing_metadata") else None
+    for key, value in metadata or ():
+        if key == "retry-after-ms":
+            with contextlib.suppress(ValueError):
+                return int(value) / 1000
+    return 0.0
+
+
+class Connection:
+    """A target and how to call it."""
+
+    def __init__(
+        self,
+        target: str,
+        token: Optional[str] = None,
+        tls: Union[None, bool, str, TLS] = None,
+        timeout: float = UNARY_TIMEOUT_S,
+    ) -> None:
+        self.target = target
+        self.timeout = timeout
+        self._tls = TLS() if tls is True else TLS(ca=tls) if isinstance(tls, str) else tls or None
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else None
+        self._lock = threading.RLock()
+        self._pid = 0
+        self._channels: Dict[str, grpc.Channel] = {}
+        self._stubs: Dict[Tuple[str, str], Any] = {}
+        self._reached = False
+
+    def __getstate__(self) -> Dict[str, Any]:
+        """Pickled for workers: all but what belongs to this process."""
+        state = dict(self.__dict__)
+        for name in ("_lock", "_channels", "_stubs"):
+            del state[name]
+        return {**state, "_pid": 0}
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.RLock(), _channels={}, _stubs={})
+
+    def _stub(self, kind: str, method: str, purpose: str) -> Any:
+        with self._lock:
+            if self._pid != os.getpid():
+                # What the parent opened is the parent's; closing it here would disturb nobody, and help nobody.
+                self._pid, self._channels, self._stubs = os.getpid(), {}, {}
+            stub = self._stubs.get((method, purpose))
+            if stub is None:
+                channel = self._channels.get(purpose)
+                if channel is None:
+                    channel = self._channels[purpose] = self._open()
+                # No serializers: messages are encoded and decoded here.
+                stub = self._stubs[method, purpose] = getattr(channel, kind)(method)
+            return stub
+
+    def _open(self) -> grpc.Channel:
+        # Channels of one purpose each, so that calls never queue behind payload bytes.
+        options = [*_OPTIONS, ("grpc.use_local_subchannel_pool", 1)]
+        if self._tls is not None:
+            return grpc.secure_channel(self.target, self._tls.credentials(), options=options)
+        return grpc.insecure_channel(self.target, options=options)
+
+    def stream(
+        self,
+        method: str,
+        requests: Iterator[bytes],
+        purpose: str = "calls",
+        timeout: Optional[float] = None,
+    ) -> Any:
+        """Begins a stream of encoded messages; what is returned iterates over encoded answers."""
+        stub = self._stub("stream_stream", method, purpose)
+        return stub(requests, timeout=timeout, metadata=self._metadata)
+
+    def watch(self, method: str, request: Message) -> Any:
+        """Begins a call that is answered by a stream."""
+        return self._stub("unary_stream", method, "calls")(request.encode(), metadata=self._metadata)
+
+    def call(
+        self,
+        method: str,
+        request: Message,
+        response: Type[Response],
+        timeout: Optional[float] = None,
+        scope: Optional[Scope] = None,
+        wait: bool = False,
+    ) -> Response:
+        """One call; repeated while the daemon is unavailable or overloaded, until `timeout` (seconds) is over.
+
+        With `wait` a daemon that was never reached is waited for as long as one that was.
+        """
+        scope = scope or current_scope()
+        stub = self._stub("unary_unary", method, "calls")
+        body = request.encode()
+        begin = time.monotonic()
+        deadline = begin + (self.timeout if timeout is None else timeout)
+        backoff = Backoff()
+        while True:
+            left = deadline - time.monotonic()
+            call = stub.future(body, timeout=max(left, 0.001), metadata=self._metadata)
+            with scope.holding(call):
+                try:
+                    answer = call.result()
+                    self._reached = True
+                    return response.decode(answer)
+                except grpc.FutureCancelledError:
+                    raise _errors.Cancelled(f"cancelled ({method})") from None
+                except grpc.RpcError as error:
+                    pause = self._pause_before_retry(error, method, backoff, begin, deadline, wait)
+                    failure = _errors.from_rpc(error, method)
+            if scope.wait(pause):
+                raise _errors.Cancelled(f"cancelled ({method})") from failure
+
+    def _pause_before_retry(
+        self,
+        error: grpc.RpcError,
+        method: str,
+        backoff: Backoff,
+        begin: float,
+        deadline: float,
+        wait: bool,
+    ) -> float:
+        """How long to wait until the next try; raises if there is none."""
+        if error.code() in _RETRIED:
+            if not self._reached and not wait:
+                deadline = min(deadline, begin + FIRST_CONTACT_S)
+            pause = backoff.next_s(retry_after_s(error))
+            if time.monotonic() + pause < deadline:
+                return pause
+        failure = _errors.from_rpc(error, method)
+        if isinstance(failure, _errors.Unavailable):
+            failure = _errors.Unavailable(f"{self.target} is not available: {failure}")
+        raise failure from None
+
+    def close(self) -> None:
+        with self._lock:
+            mine = self._pid == os.getpid()
+            channels, self._channels, self._stubs = self._channels, {}, {}
+        for channel in channels.values() if mine else ():
+            channel.close()
+
+
+_serial = itertools.count(1)
+
+
+def thread_name(purpose: str) -> str:
+    """Names for the package's threads, as debuggers show them."""
+    return f"forebay-{purpose}-{next(_serial)}"

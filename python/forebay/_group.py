@@ -1,0 +1,74 @@
+"""Pushes finished groups that have no assignments. Thread-safe."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Dict, List, Sequence
+
+import grpc
+
+from . import _errors
+from ._connection import Connection, current_scope, random_id, retry_after_s
+from ._messages import actor as wire
+from ._push import FRAME_BYTES, GROUP_METHOD, PushResult, error_of, frame_bytes, slices
+from ._rollout import Rollout
+from ._usage import meter
+from ._wire import varint
+
+
+def push_group(
+    connection: Connection,
+    session: int,
+    group: wire.GroupHeader,
+    rollouts: Sequence[Rollout],
+    timeout: float,
+) -> List[PushResult]:
+    """Pushes one group, whole or not at all; the results are in the order of the rollouts."""
+    group.request_id = random_id()
+    body = group.encode()
+    first = b"\x2a" + varint(len(body)) + body
+    parts: List[Any] = []
+    for rollout in rollouts:
+        header, own = rollout._encode()
+        data = header.encode()
+        first += b"\x1a" + varint(len(data)) + data
+        parts += own
+    head = b"\x09" + session.to_bytes(8, "little")
+    frames = []
+    for number, (pieces, size) in enumerate(slices(parts, FRAME_BYTES), 1):
+        frames.append((head + b"\x10" + varint(number) + (first if number == 1 else b""), pieces, size))
+    return _push(connection, frames, len(rollouts), timeout)
+
+
+def _push(connection: Connection, frames: List[Any], count: int, timeout: float) -> List[PushResult]:
+    """Over a stream of its own. The group's request id makes a repetition harmless."""
+    scope = current_scope()
+    deadline = time.monotonic() + timeout
+    while True:
+        call = connection.stream(
+            GROUP_METHOD,
+            (frame_bytes(*frame) for frame in frames),
+            "push",
+            timeout=max(0.001, deadline - time.monotonic()),
+        )
+        try:
+            refused: Dict[int, wire.PushOutcome] = {}
+            with scope.holding(call):
+                for reply in call:
+                    outcomes = wire.PushReply.decode(reply).outcomes
+                    refused.update((outcome.index, outcome) for outcome in outcomes)
+            break
+        except grpc.RpcError as error:
+            failure = _errors.from_rpc(error, GROUP_METHOD)
+            pause = max(0.2, retry_after_s(error))
+            retried = isinstance(failure, (_errors.Unavailable, _errors.Overloaded))
+            if not retried or time.monotonic() + pause > deadline or scope.wait(pause):
+                raise failure from None
+    for outcome in refused.values():
+        wrong = error_of(outcome)
+        if wrong is not None:
+            raise wrong
+    meter().pushed(sum(size for _, _, size in frames))
+    return [
+        PushResult(refused[i].result) if i in refused else PushResult.ACCEPTED for i in range(count)
+    ]

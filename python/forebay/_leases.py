@@ -1,0 +1,381 @@
+"""An actor's leases: acquired ahead of need, renewed in one call, given back or reported in batches.
+
+Thread-safe. One LeaseKeeper is one session. Its threads: one acquires while slots are free, one
+renews, one delivers what callers do not wait for (releases, failures, late rewards, adoptions).
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple
+
+from . import __version__ as package
+from . import _errors
+from ._connection import Backoff, Connection, Scope, random_id, thread_name
+from ._messages import actor as wire
+from ._messages.types import PolicyVersion
+from ._push import Pusher
+from ._usage import meter
+from ._waiting import Mailbox, Promise
+
+log = logging.getLogger("forebay")
+SERVICE = "/forebay.v1.ActorService/"
+LONG_POLL_S = 10.0
+ACQUIRE_MAX = 4096
+LEASES_PER_CALL = 32_768
+RENEW_INTERVAL_S = 5.0
+REWARDS_PER_CALL = 4096
+COMPLAIN_EVERY_S = 30.0
+
+
+class Lease:
+    """One attempt that this actor holds. `on_action` is called from the renewing thread."""
+
+    __slots__ = ("assignment", "source", "action", "reason", "generated", "on_action", "over")
+
+    def __init__(self, assignment: wire.Assignment, source: wire.SourceInfo) -> None:
+        self.assignment, self.source = assignment, source
+        self.action = wire.LEASE_ACTION_CONTINUE
+        self.reason = ""
+        self.generated = 0
+        self.on_action: Optional[Callable[[], None]] = None
+        self.over = False
+
+
+class LeaseKeeper:
+    """See the module."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        name: str,
+        *,
+        sources: Sequence[str],
+        slots: int,
+        engine: str,
+        site: str,
+        loads_any_version: bool,
+    ) -> None:
+        self._connection = connection
+        self.name, self.engine = name, engine
+        self._sources, self._slots, self._site = list(sources), slots, site
+        self._loads_any_version = loads_any_version
+        self.session = random_id()
+        self.pusher = Pusher(connection, self.session)
+        self.handed_out: Mailbox[Lease] = Mailbox()
+        self.waiting = ""  # why there is no assignment
+        self.version = PolicyVersion()  # what the engine holds, as far as is known
+        self._condition = threading.Condition()
+        self._leases: Dict[int, Lease] = {}
+        self._acquiring = True
+        self._closed = False
+        self._opened: Optional[wire.OpenSessionResponse] = None
+        self._open_lock = threading.Lock()
+        self._requests = itertools.count(1)
+        self._outbox: Deque[Tuple[str, Any, Promise[Any]]] = deque()
+        self._delivering = False
+        self._scope = Scope()  # of acquiring
+        self._threads: List[threading.Thread] = []
+
+    # ---- the session
+
+    def open(self, again: bool = False) -> wire.OpenSessionResponse:
+        """Opens the session with the daemon, if it is not open."""
+        with self._open_lock:
+            if self._opened is None or again:
+                request = wire.OpenSessionRequest(
+                    session=self.session,
+                    actor=self.name,
+                    engine=self.engine,
+                    site=self._site,
+                    client=f"forebay-python {package}",
+                )
+                self._opened = self._connection.call(
+                    SERVICE + "OpenSession", request, wire.OpenSessionResponse
+                )
+            return self._opened
+
+    def start(self) -> None:
+        """Starts the threads; again is harmless."""
+        with self._condition:
+            if self._threads or self._closed:
+                return
+            for target, purpose in (
+                (self._acquire, "acquire"),
+                (self._renew, "renew"),
+                (self._deliver, "outbox"),
+            ):
+                thread = threading.Thread(target=target, name=thread_name(purpose), daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    # ---- what assignments call
+
+    def finish(self, lease: Lease) -> bool:
+        """Frees the lease's slot; False if that had happened."""
+        with self._condition:
+            if lease.over:
+                return False
+            lease.over = True
+            self._leases.pop(lease.assignment.attempt_id, None)
+            self._condition.notify_all()
+            return True
+
+    def release(self, lease: Lease) -> None:
+        if self.finish(lease):
+            self._post("release", lease)
+
+    def fail(self, lease: Lease, reason: str) -> None:
+        if self.finish(lease):
+            self._post("fail", (lease, reason.encode()[:1024].decode("utf-8", "ignore")))
+
+    def set_reward(self, attempt_id: int, rewards: Dict[str, float]) -> Promise[int]:
+        return self._post("reward", wire.AttemptReward(attempt_id=attempt_id, rewards=rewards))
+
+    def report_adoption(self, request: wire.ReportAdoptionRequest) -> Promise[None]:
+        self.version = request.version or PolicyVersion()
+        request.session = self.session
+        return self._post("adoption", request)
+
+    def live(self) -> List[Lease]:
+        """Leases that were handed to the user's code and are not over."""
+        with self._condition:
+            return [lease for lease in self._leases.values() if lease.on_action is not None]
+
+    # ---- ending
+
+    def stop_acquiring(self, error: Optional[BaseException] = None) -> None:
+        """No more assignments; those that nobody took go back. `error` reaches whoever waits for one."""
+        with self._condition:
+            self._acquiring = False
+            self._condition.notify_all()
+        self._scope.cancel()
+        self.handed_out.close(error)
+        for lease in self.handed_out.drain():
+            self.release(lease)
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Gives everything back and ends the session; waits up to `timeout` seconds for what is on its way."""
+        deadline = time.monotonic() + timeout
+        self.stop_acquiring()
+        for lease in list(self._leases.values()):
+            self.release(lease)
+        if self._threads:
+            self.pusher.flush(max(0.0, deadline - time.monotonic()))
+            with self._condition:
+                while self._outbox or self._delivering:
+                    left = deadline - time.monotonic()
+                    if left <= 0 or not self._condition.wait(left):
+                        break
+        with self._condition:
+            self._closed = True
+            self._condition.notify_all()
+        self.pusher.close()
+
+    # ---- acquiring
+
+    def _acquire(self) -> None:
+        meter().enter_thread()
+        backoff = Backoff()
+        complained = time.monotonic()
+        while True:
+            with self._condition:
+                while self._acquiring and len(self._leases) >= self._slots:
+                    self._condition.wait()
+                if not self._acquiring:
+                    break
+                free = min(self._slots - len(self._leases), ACQUIRE_MAX)
+            try:
+                response = self._ask(free)
+            except _errors.Cancelled:
+                continue
+            except (_errors.InvalidRequest, _errors.NotAllowed) as error:
+                self.stop_acquiring(error)  # asking again would not help
+                break
+            except _errors.ForebayError as error:
+                self._scope.wait(backoff.next_s())
+                self.waiting = str(error)
+                if time.monotonic() > complained + COMPLAIN_EVERY_S:
+                    log.warning("actor %s gets no assignments: %s", self.name, error)
+                    complained = time.monotonic()
+                continue
+            backoff.reset()
+            complained = time.monotonic()
+            self._take(response)
+            if not response.assignments:
+                self._scope.wait(response.retry_after_ms / 1000)
+        meter().leave_thread()
+
+    def _ask(self, free: int) -> wire.AcquireResponse:
+        self.open()
+        request = wire.AcquireRequest(
+            session=self.session,
+            request_id=next(self._requests),
+            max=free,
+            sources=self._sources,
+            version=self.version,
+            loads_any_version=self._loads_any_version,
+            wait_ms=int(LONG_POLL_S * 1000),
+        )
+        try:
+            return self._acquire_call(request)
+        except _errors.NotFound:
+            # A daemon that started anew does not know the session, or a source is not there yet.
+            self.open(again=True)
+            return self._acquire_call(request)
+
+    def _acquire_call(self, request: wire.AcquireRequest) -> wire.AcquireResponse:
+        return self._connection.call(
+            SERVICE + "Acquire",
+            request,
+            wire.AcquireResponse,
+            timeout=LONG_POLL_S + 20,
+            scope=self._scope,
+            wait=True,
+        )
+
+    def _take(self, response: wire.AcquireResponse) -> None:
+        self.waiting = response.reason if not response.assignments else ""
+        sources = {info.source: info for info in response.sources}
+        leases = [
+            Lease(a, sources.get(a.source) or wire.SourceInfo(source=a.source))
+            for a in response.assignments
+        ]
+        with self._condition:
+            acquiring = self._acquiring
+            self._leases.update((lease.assignment.attempt_id, lease) for lease in leases)
+        if acquiring:
+            self.handed_out.put(leases)
+        else:
+            for lease in leases:
+                self.release(lease)
+
+    # ---- renewing
+
+    def _renew(self) -> None:
+        meter().enter_thread()
+        while True:
+            interval = RENEW_INTERVAL_S
+            if self._opened is not None and self._opened.renew_interval_ms:
+                interval = self._opened.renew_interval_ms / 1000
+            with self._condition:
+                self._condition.wait_for(lambda: self._closed, interval)
+                if self._closed:
+                    break
+                leases = list(self._leases.values())
+            if self._opened is None:
+                continue
+            for begin in range(0, max(1, len(leases)), LEASES_PER_CALL):
+                try:
+                    self._renew_call(leases[begin : begin + LEASES_PER_CALL], interval)
+                except _errors.ForebayError as error:
+                    log.warning("actor %s could not renew its leases: %s", self.name, error)
+        meter().leave_thread()
+
+    def _renew_call(self, leases: List[Lease], interval: float) -> None:
+        request = wire.RenewRequest(
+            session=self.session,
+            attempt_ids=[lease.assignment.attempt_id for lease in leases],
+            tokens=[lease.assignment.token for lease in leases],
+            generated_tokens=[lease.generated for lease in leases],
+            usage=meter().message(),
+        )
+        response = self._connection.call(
+            SERVICE + "Renew", request, wire.RenewResponse, timeout=max(1.0, interval), wait=True
+        )
+        for lease, action, reason in itertools.zip_longest(
+            leases, response.actions, response.reasons[: len(response.actions)]
+        ):
+            if lease is None or not action:
+                continue
+            if lease.action == wire.LEASE_ACTION_CONTINUE and not lease.over:
+                lease.action, lease.reason = action, reason or ""
+                if lease.on_action is not None:
+                    lease.on_action()
+
+    # ---- delivering what nobody waits for
+
+    def _post(self, kind: str, item: Any) -> Promise[Any]:
+        promise: Promise[Any] = Promise(f"the answer to a {kind}")
+        self.start()
+        with self._condition:
+            if self._closed:
+                promise.fail(_errors.Cancelled("the actor is closed"))
+                return promise
+            self._outbox.append((kind, item, promise))
+            self._condition.notify_all()
+        return promise
+
+    def _deliver(self) -> None:
+        meter().enter_thread()
+        while True:
+            with self._condition:
+                self._delivering = False
+                self._condition.notify_all()
+                while not self._outbox and not self._closed:
+                    self._condition.wait()
+                if not self._outbox:
+                    break
+                batch = list(self._outbox)
+                self._outbox.clear()
+                self._delivering = True
+            for kind in ("adoption", "reward", "fail", "release"):
+                entries = [(item, promise) for k, item, promise in batch if k == kind]
+                if entries:
+                    self._deliver_kind(kind, entries)
+        meter().leave_thread()
+
+    def _deliver_kind(self, kind: str, entries: List[Tuple[Any, Promise[Any]]]) -> None:
+        try:
+            self.open()
+            if kind == "adoption":
+                for request, promise in entries:
+                    request.usage = meter().message()
+                    self._connection.call(
+                        SERVICE + "ReportAdoption", request, wire.ReportAdoptionResponse, wait=True
+                    )
+                    promise.resolve(None)
+            elif kind == "reward":
+                self._deliver_rewards(entries)
+            else:
+                self._give_back(kind, entries)
+        except _errors.ForebayError as error:
+            log.warning("actor %s: a %s could not be delivered: %s", self.name, kind, error)
+            for _, promise in entries:
+                promise._seen = True  # said above
+                promise.fail(error)
+
+    def _deliver_rewards(self, entries: List[Tuple[Any, Promise[Any]]]) -> None:
+        for begin in range(0, len(entries), REWARDS_PER_CALL):
+            part = entries[begin : begin + REWARDS_PER_CALL]
+            response = self._connection.call(
+                SERVICE + "SetReward",
+                wire.SetRewardRequest(session=self.session, rewards=[reward for reward, _ in part]),
+                wire.SetRewardResponse,
+                wait=True,
+            )
+            for (_, promise), result in zip(part, response.results):
+                promise.resolve(result)
+
+    def _give_back(self, kind: str, entries: List[Tuple[Any, Promise[Any]]]) -> None:
+        by_reason: Dict[str, List[Lease]] = {}
+        for item, _ in entries:
+            lease, reason = item if kind == "fail" else (item, "")
+            by_reason.setdefault(reason, []).append(lease)
+        for reason, leases in by_reason.items():
+            ids = [lease.assignment.attempt_id for lease in leases]
+            tokens = [lease.assignment.token for lease in leases]
+            if kind == "fail":
+                fail = wire.FailRequest(
+                    session=self.session, attempt_ids=ids, tokens=tokens, reason=reason
+                )
+                self._connection.call(SERVICE + "Fail", fail, wire.FailResponse, wait=True)
+            else:
+                release = wire.ReleaseRequest(session=self.session, attempt_ids=ids, tokens=tokens)
+                self._connection.call(SERVICE + "Release", release, wire.ReleaseResponse, wait=True)
+        for _, promise in entries:
+            promise.resolve(None)

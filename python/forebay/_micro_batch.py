@@ -1,0 +1,253 @@
+"""Micro-batches: what one data-parallel rank runs at once, as numpy arrays. Plain values, no locks."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, Dict, List, Optional, Sequence
+
+import numpy as np
+
+from ._columns import dtype_name, numpy_dtype
+from ._errors import InternalError
+from ._messages import trainer as wire
+from ._messages.types import DOMAIN_RAGGED
+
+_ALIGN = 64
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What losses divide by."""
+
+    loss_tokens: int
+    tokens: int
+    sequences: int
+    rollouts: int
+    groups: int
+    dp: int
+
+
+def totals_of(message: Optional[wire.Totals]) -> Totals:
+    """From the wire."""
+    m = message or wire.Totals()
+    return Totals(m.loss_tokens, m.tokens, m.sequences, m.rollouts, m.groups, m.dp)
+
+
+class Assembly:
+    """A micro-batch that is being received: bytes go straight into its arrays."""
+
+    def __init__(self, layout: wire.MicroBatchLayout) -> None:
+        self.layout = layout
+        sizes = [column.bytes for column in layout.columns]
+        starts, end = [], 0
+        for size in sizes:
+            starts.append(end)
+            end += -(-size // _ALIGN) * _ALIGN
+        buffer = np.empty(end, np.uint8)
+        self._pieces = [buffer[start : start + size] for start, size in zip(starts, sizes)]
+        self._column = 0
+        self._filled = 0
+        self.nbytes = sum(sizes)
+
+    def take(self, data: memoryview) -> None:
+        """The next bytes of the answer."""
+        source = np.frombuffer(data, np.uint8) if len(data) else np.empty(0, np.uint8)
+        while len(source):
+            if self._column == len(self._pieces):
+                raise InternalError(f"a micro-batch has {len(source)} bytes more than its layout says")
+            piece = self._pieces[self._column]
+            room = len(piece) - self._filled
+            count = min(room, len(source))
+            piece[self._filled : self._filled + count] = source[:count]
+            source = source[count:]
+            self._filled += count
+            if self._filled == len(piece):
+                self._column, self._filled = self._column + 1, 0
+
+    def finish(self, mini_batch: int, index: int) -> "MicroBatch":
+        while self._column < len(self._pieces) and not len(self._pieces[self._column]):
+            self._column += 1
+        if self._column != len(self._pieces):
+            column = self.layout.columns[self._column]
+            raise InternalError(f"a micro-batch ends within its column {column.name}")
+        columns, kinds, parts = {}, {}, {}
+        for column, piece in zip(self.layout.columns, self._pieces):
+            array = piece.view(numpy_dtype(column.dtype)) if column.domain != DOMAIN_RAGGED else piece
+            columns[column.name] = array.reshape(-1, *column.inner) if column.inner else array
+            kinds[column.name] = dtype_name(column.dtype)
+            if len(column.sequence_bytes):
+                parts[column.name] = np.array(column.sequence_bytes, np.int64)
+        return MicroBatch(self.layout, columns, kinds, parts, mini_batch, index)
+
+
+class MicroBatch:
+    """Columns concatenated over the sequences, as a trainer's varlen attention takes them.
+
+    T tokens (with padding) and S sequences. Columns are attributes and items: `mb.tokens` u32 [T],
+    `mb.loss_mask` u8 [T], `mb.logprobs` f32 [T], `mb["routed_experts"]`. A filler has no sequence; it
+    keeps the number of micro-batches equal on all ranks.
+
+    cu_seqlens i32 [S + 1]; rewards, advantages f32 [S]; versions, lags, prompt_tokens, loss_tokens,
+    rollout_loss_tokens (of the whole rollout that the sequence belongs to) i64 [S]; rollout_ids,
+    group_ids, task_ids u64 [S]; sources, names [S]. totals: of the mini-batch it belongs to.
+    """
+
+    def __init__(
+        self,
+        layout: wire.MicroBatchLayout,
+        columns: Dict[str, "np.ndarray[Any, Any]"],
+        dtypes: Dict[str, str],
+        parts: Dict[str, "np.ndarray[Any, Any]"],
+        mini_batch: int,
+        index: int,
+    ) -> None:
+        self.mini_batch, self.index, self.revision = mini_batch, index, layout.revision
+        self.columns, self.dtypes, self._parts = columns, dtypes, parts
+        self.cu_seqlens = _array(layout.cu_seqlens or (0,), np.int32)
+        self.max_seqlen = layout.max_seqlen
+        self.padded_tokens = layout.padded_tokens
+        self.rewards = _array(layout.rewards, np.float32)
+        self.advantages = _array(layout.advantages, np.float32)
+        self.versions = _array(layout.versions, np.int64)
+        self.lags = _array(layout.lags, np.int64)
+        self.rollout_ids = _array(layout.rollout_ids, np.uint64)
+        self.group_ids = _array(layout.group_ids, np.uint64)
+        self.task_ids = _array(layout.task_ids, np.uint64)
+        self.sequence_indexes = _array(layout.sequence_indexes, np.int64)
+        self.prompt_tokens = _array(layout.prompt_tokens, np.int64)
+        self.loss_tokens = _array(layout.loss_tokens, np.int64)
+        self.rollout_loss_tokens = _array(layout.rollout_loss_tokens, np.int64)
+        self.totals = totals_of(layout.mini_batch)
+        names = list(layout.source_names)
+        self.sources = [names[i] if i < len(names) else "" for i in layout.sources]
+
+    @property
+    def is_filler(self) -> bool:
+        return len(self) == 0
+
+    def __len__(self) -> int:
+        """Sequences."""
+        return len(self.cu_seqlens) - 1
+
+    @property
+    def num_tokens(self) -> int:
+        """Without padding."""
+        return int(self.cu_seqlens[-1])
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self.columns.values())
+
+    @property
+    def tokens(self) -> "np.ndarray[Any, Any]":
+        return self["tokens"]
+
+    @property
+    def loss_mask(self) -> "np.ndarray[Any, Any]":
+        return self["loss_mask"]
+
+    @property
+    def logprobs(self) -> "np.ndarray[Any, Any]":
+        """The engine's."""
+        return self["logprobs"]
+
+    @functools.cached_property
+    def position_ids(self) -> "np.ndarray[Any, Any]":
+        """i32 [T]: from 0 in each sequence, and in the padding."""
+        bounds = np.append(self.cu_seqlens, max(self.padded_tokens, self.num_tokens))
+        lengths = np.diff(bounds)
+        return np.arange(bounds[-1], dtype=np.int32) - np.repeat(bounds[:-1], lengths).astype(np.int32)
+
+    def sequence(self, name: str, index: int) -> "np.ndarray[Any, Any]":
+        """The part of a column that belongs to one sequence."""
+        column = self[name]
+        if name in self._parts:
+            ends = np.cumsum(self._parts[name])
+            flat = column.reshape(-1).view(np.uint8)
+            return flat[ends[index] - self._parts[name][index] : ends[index]].view(column.dtype)
+        if len(column) == len(self):  # a row a sequence
+            return column[index : index + 1]
+        return column[self.cu_seqlens[index] : self.cu_seqlens[index + 1]]
+
+    def __getitem__(self, name: str) -> "np.ndarray[Any, Any]":
+        try:
+            return self.columns[name]
+        except KeyError:
+            raise KeyError(f"column {name!r} was not fetched; run.trainer(columns=[...]) names those") from None
+
+    def __getattr__(self, name: str) -> Any:
+        columns = self.__dict__.get("columns", {})
+        if name in columns:
+            return columns[name]
+        raise AttributeError(f"{name!r} is neither an attribute of a micro-batch nor one of its columns")
+
+    def __repr__(self) -> str:
+        return (
+            f"<micro-batch {self.index} of mini-batch {self.mini_batch}: {len(self)} sequences, "
+            f"{self.num_tokens} tokens, {', '.join(self.columns)}>"
+        )
+
+    def torch(self, device: Any = "cpu", non_blocking: bool = True) -> Any:
+        """The same as torch tensors, by the same names; torch is imported here and nowhere else.
+
+        Unsigned integers that torch does not know become the next wider signed ones; tokens are i64,
+        as embeddings take them.
+        """
+        import torch
+
+        def move(array: "np.ndarray[Any, Any]", dtype: str = "") -> Any:
+            if dtype == "bfloat16":
+                tensor = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+            else:
+                signed = {"uint16": np.int32, "uint32": np.int64, "uint64": np.int64}.get(array.dtype.name)
+                tensor = torch.from_numpy(array.astype(signed) if signed else array)
+            return tensor.to(device, non_blocking=non_blocking)
+
+        out = SimpleNamespace(numpy=self, max_seqlen=self.max_seqlen, sources=self.sources, totals=self.totals)
+        out.columns = {name: move(array, self.dtypes[name]) for name, array in self.columns.items()}
+        for name, tensor in out.columns.items():
+            if not hasattr(self, name) or name in ("tokens", "loss_mask", "logprobs"):
+                setattr(out, name, tensor)
+        for name, value in [*vars(self).items(), ("position_ids", self.position_ids)]:
+            if isinstance(value, np.ndarray):
+                setattr(out, name, move(value))
+        return out
+
+
+def _array(values: Sequence[Any], dtype: Any) -> "np.ndarray[Any, Any]":
+    return np.array(values, dtype)
+
+
+def put_message(
+    mb: MicroBatch, columns: Dict[str, Any], generation: int, step: int, dp_rank: int
+) -> wire.PutColumnsRequest:
+    """Per-token results for the tokens without padding; rows of the padding are cut off."""
+    from ._columns import dtype_number, to_numpy
+    from ._messages.types import Column
+
+    named: List[Column] = []
+    data: List[Any] = []
+    for name, value in columns.items():
+        array, dtype = to_numpy(value)
+        if dtype == "float64":
+            array, dtype = array.astype(np.float32), "float32"
+        rows = array.shape[0] if array.ndim else 0
+        if rows not in (mb.num_tokens, mb.padded_tokens):
+            raise ValueError(f"{name} has {rows} rows, the micro-batch {mb.num_tokens} tokens")
+        array = np.ascontiguousarray(array[: mb.num_tokens])
+        named.append(
+            Column(name=name, dtype=dtype_number(dtype), inner=array.shape[1:], domain=1, bytes=array.nbytes)
+        )
+        data.append(array)
+    return wire.PutColumnsRequest(
+        generation=generation,
+        step=step,
+        revision=mb.revision,
+        dp_rank=dp_rank,
+        mini_batch=mb.mini_batch,
+        micro_batch=mb.index,
+        columns=named,
+        data=b"".join(data),
+    )

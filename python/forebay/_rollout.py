@@ -1,0 +1,375 @@
+"""Rollouts as users make them, checked here with the field paths that the daemon uses. Plain values, no locks."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence as Seq, Tuple, Union
+
+import numpy as np
+
+from . import _adapters
+from ._columns import DOMAINS, Column, Encoded, dtype_number, encode_column, to_numpy
+from ._errors import InvalidRollout
+from ._messages import types as wire
+
+Array = Any  # a numpy array, a torch tensor, or a sequence of numbers
+STATUSES = {
+    "finished": wire.ROLLOUT_STATUS_FINISHED,
+    "truncated": wire.ROLLOUT_STATUS_TRUNCATED,
+    "aborted": wire.ROLLOUT_STATUS_ABORTED,
+}
+SEQUENCES_MAX = 1024
+EXTRA_BYTES_MAX = 64 * 1024
+
+
+class VersionRun(NamedTuple):
+    """From token `offset` on the sequence was sampled by version `number`. Branch None: the assignment's."""
+
+    offset: int
+    number: int
+    branch: Optional[int] = None
+
+
+class Turn(NamedTuple):
+    """A span of a sequence: a turn of the policy, a tool's answer, a user's message."""
+
+    offset: int
+    tokens: int
+    role: str = "assistant"
+    engine: str = ""
+    tool_wait_s: float = 0.0
+    temperature: float = 0.0
+    top_p: float = 0.0
+    top_k: int = 0
+    seed: int = 0
+    logprobs: str = ""  # "raw" or "processed"
+
+    def message(self) -> wire.Turn:
+        sampling = None
+        kind = {"": 0, "raw": wire.LOGPROB_RAW, "processed": wire.LOGPROB_PROCESSED}[self.logprobs]
+        if self.temperature or self.top_p or self.top_k or self.seed or kind:
+            sampling = wire.Sampling(
+                temperature=self.temperature,
+                top_p=self.top_p,
+                top_k=self.top_k,
+                seed=self.seed,
+                logprobs=kind,
+            )
+        return wire.Turn(
+            offset=self.offset,
+            tokens=self.tokens,
+            role=self.role,
+            engine=self.engine,
+            sampling=sampling,
+            tool_wait_ms=int(self.tool_wait_s * 1000),
+        )
+
+
+Versions = Union[None, int, Seq[Any], "np.ndarray[Any, Any]"]
+
+
+class Sequence:
+    """Tokens of one context, prompt and response together, with their columns.
+
+    tokens [T]; loss_mask [T] (or [T - P]: the response's), default: the response; logprobs [T] or
+    [T - P]; prompt_tokens P, default: the tokens before the first one of the loss.
+    versions: a number, runs [(offset, number), ...] or one number per token (-1 on the prompt).
+    Any further keyword is a column: an array of T, T - P or T - 1 rows, a scalar, text, bytes, or
+    a Column or Ragged that says more.
+    """
+
+    def __init__(
+        self,
+        tokens: Array,
+        *,
+        loss_mask: Optional[Array] = None,
+        logprobs: Optional[Array] = None,
+        prompt_tokens: Optional[int] = None,
+        versions: Versions = None,
+        turns: Seq[Turn] = (),
+        advantage: Optional[float] = None,
+        **columns: Any,
+    ) -> None:
+        self.tokens = _tokens(tokens)
+        count = len(self.tokens)
+        self.prompt_tokens, self.loss_mask = _prompt_and_mask(count, loss_mask, prompt_tokens)
+        self.versions = _runs(versions, count)
+        self.turns = list(turns)
+        self.advantage = advantage
+        self.columns: Dict[str, Any] = {"tokens": self.tokens, "loss_mask": self.loss_mask}
+        if logprobs is not None:
+            self.columns["logprobs"] = _logprobs(logprobs, count, self.prompt_tokens)
+        self.columns.update(columns)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __repr__(self) -> str:
+        return f"Sequence({len(self)} tokens, {self.prompt_tokens} of the prompt, {', '.join(self.columns)})"
+
+    def message(self, index: int, branch: int) -> wire.Sequence:
+        path = f"sequences[{index}]"
+        count = len(self.tokens)
+        if count == 0:
+            raise InvalidRollout(f"{path}.tokens", "is 0, must be at least 1")
+        if not 0 <= self.prompt_tokens <= count:
+            raise InvalidRollout(f"{path}.prompt_tokens", f"is {self.prompt_tokens}, at most {count}")
+        if self.advantage is not None and not math.isfinite(self.advantage):
+            raise InvalidRollout(f"{path}.advantage", f"is {self.advantage}, must be finite")
+        for i, turn in enumerate(self.turns):
+            if turn.offset < 0 or turn.offset + turn.tokens > count:
+                end = turn.offset + turn.tokens
+                raise InvalidRollout(f"{path}.turns[{i}]", f"ends at {end}, the sequence at {count}")
+        loss_tokens = int(np.count_nonzero(self.loss_mask))
+        return wire.Sequence(
+            tokens=count,
+            prompt_tokens=self.prompt_tokens,
+            loss_tokens=loss_tokens,
+            versions=self._version_runs(path, branch, loss_tokens),
+            turns=[turn.message() for turn in self.turns],
+            advantage=self.advantage,
+        )
+
+    def _version_runs(self, path: str, branch: int, loss_tokens: int) -> List[wire.VersionRun]:
+        runs = self.versions
+        if not runs:
+            return []
+        if runs[0].offset != 0:
+            raise InvalidRollout(f"{path}.versions[0].offset", f"is {runs[0].offset}, must be 0")
+        bounds = [run.offset for run in runs] + [len(self.tokens)]
+        for i in range(len(runs)):
+            if bounds[i + 1] <= bounds[i]:
+                at, rule = (i, "below") if i + 1 == len(runs) else (i + 1, "above")
+                limit = bounds[i + 1] if rule == "below" else bounds[i]
+                raise InvalidRollout(
+                    f"{path}.versions[{at}].offset", f"is {bounds[at]}, must be {rule} {limit}"
+                )
+        out = []
+        for run, begin, end in zip(runs, bounds, bounds[1:]):
+            loss = loss_tokens if len(runs) == 1 else int(np.count_nonzero(self.loss_mask[begin:end]))
+            out.append(
+                wire.VersionRun(
+                    offset=begin,
+                    branch=branch if run.branch is None else run.branch,
+                    number=run.number,
+                    loss_tokens=loss,
+                )
+            )
+        return out
+
+
+class Rollout:
+    """The result of an attempt: one sequence given by its arrays (see Sequence), or several `sequences`.
+
+    rewards: scalars by name; push(reward=...) is the one called "reward". extra: any JSON.
+    """
+
+    def __init__(
+        self,
+        tokens: Optional[Array] = None,
+        *,
+        sequences: Optional[Seq[Sequence]] = None,
+        status: str = "finished",
+        rewards: Optional[Mapping[str, float]] = None,
+        duration_s: Optional[float] = None,
+        extra: Optional[Mapping[str, Any]] = None,
+        site: str = "",
+        **sequence: Any,
+    ) -> None:
+        if (tokens is None) == (sequences is None):
+            raise TypeError("give either tokens (and their columns) or sequences")
+        if sequences is not None and sequence:
+            raise TypeError(f"{', '.join(sequence)}: belongs into each of the sequences")
+        self.sequences = [Sequence(tokens, **sequence)] if sequences is None else list(sequences)
+        self.status = status
+        self.rewards: Dict[str, float] = dict(rewards or {})
+        self.duration_s = duration_s
+        self.extra = extra
+        self.site = site
+
+    from_vllm = classmethod(_adapters.from_vllm)
+    from_sglang = classmethod(_adapters.from_sglang)
+    from_messages = classmethod(_adapters.from_messages)
+
+    @property
+    def tokens(self) -> "np.ndarray[Any, Any]":
+        """Of the first sequence."""
+        return self.sequences[0].tokens
+
+    @property
+    def nbytes(self) -> int:
+        """Payload bytes, roughly: arrays only."""
+        return sum(getattr(c, "nbytes", 0) for s in self.sequences for c in s.columns.values())
+
+    def __repr__(self) -> str:
+        tokens = sum(map(len, self.sequences))
+        return f"Rollout({len(self.sequences)} sequences, {tokens} tokens, {self.status}, {self.rewards})"
+
+    def _encode(
+        self, branch: int = 0, rewards: Optional[Mapping[str, float]] = None, partial: bool = False
+    ) -> Tuple[wire.RolloutHeader, List["np.ndarray[Any, Any]"]]:
+        """The header, and the payload's arrays in order. Raises InvalidRollout."""
+        if self.status not in STATUSES:
+            raise InvalidRollout("status", f"is {self.status!r}, must be one of {', '.join(STATUSES)}")
+        if not 1 <= len(self.sequences) <= SEQUENCES_MAX:
+            raise InvalidRollout("sequences", f"has {len(self.sequences)} entries, 1 to {SEQUENCES_MAX}")
+        sequences = [s.message(i, branch) for i, s in enumerate(self.sequences)]
+        columns, parts = self._columns()
+        header = wire.RolloutHeader(
+            status=STATUSES[self.status],
+            sequences=sequences,
+            columns=columns,
+            rewards=check_rewards({**self.rewards, **(rewards or {})}),
+            duration_ms=int((self.duration_s or 0) * 1000),
+            extra_json=self._extra_json(),
+            partial=partial,
+            site=self.site,
+        )
+        return header, parts
+
+    def _extra_json(self) -> str:
+        if self.extra is None:
+            return ""
+        text = json.dumps(self.extra)
+        if len(text) > EXTRA_BYTES_MAX:
+            raise InvalidRollout("extra_json", f"has {len(text)} bytes, at most {EXTRA_BYTES_MAX}")
+        return text
+
+    def _columns(self) -> Tuple[List[wire.Column], List["np.ndarray[Any, Any]"]]:
+        columns, parts = [], []
+        for index, name in enumerate(self.sequences[0].columns):
+            path = f"columns[{index}]"
+            encoded = [self._column(s, name, path) for s in self.sequences]
+            first = encoded[0]
+            for other in encoded[1:]:
+                if not first.same_kind(other):
+                    raise InvalidRollout(
+                        path, f"{name} has another dtype, domain or inner shape in another sequence"
+                    )
+            named_parts = first.domain in ("ragged", "blob") and len(encoded) > 1
+            columns.append(
+                wire.Column(
+                    name=name,
+                    dtype=dtype_number(first.dtype),
+                    inner=first.inner,
+                    domain=DOMAINS[first.domain],
+                    missing=first.missing,
+                    bytes=sum(e.nbytes for e in encoded),
+                    sequence_bytes=[e.nbytes for e in encoded] if named_parts else (),
+                )
+            )
+            parts += [part for e in encoded for part in e.parts]
+        for i, sequence in enumerate(self.sequences[1:], 1):
+            if sequence.columns.keys() != self.sequences[0].columns.keys():
+                raise InvalidRollout(
+                    "columns", f"of sequences[{i}] are {', '.join(sequence.columns)}, not those of sequences[0]"
+                )
+        return columns, parts
+
+    @staticmethod
+    def _column(sequence: Sequence, name: str, path: str) -> Encoded:
+        if name not in sequence.columns:
+            raise InvalidRollout("columns", f"lack {name!r} in one of the sequences")
+        return encode_column(
+            name, sequence.columns[name], len(sequence), sequence.prompt_tokens, path
+        )
+
+
+def check_rewards(rewards: Mapping[str, float]) -> Dict[str, float]:
+    """Rewards as floats; raises InvalidRollout for one that is not finite."""
+    out = {}
+    for name, value in rewards.items():
+        number = float(value)
+        if not math.isfinite(number):
+            raise InvalidRollout(f"rewards[{name}]", f"is {number}, must be finite")
+        if not 1 <= len(name.encode()) <= 64:
+            raise InvalidRollout("rewards", f"has a name of {len(name.encode())} bytes, must be 1 to 64")
+        out[name] = number
+    return out
+
+
+def _tokens(value: Array) -> "np.ndarray[Any, Any]":
+    try:
+        array, dtype = to_numpy(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidRollout("sequences[0].tokens", str(error)) from None
+    if dtype == "uint32" and array.ndim == 1:
+        return array
+    if array.size == 0:
+        array = array.astype(np.uint32)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise InvalidRollout(
+            "columns[0].dtype", f"of tokens is {dtype} of {array.ndim} dimensions, must be integers of one"
+        )
+    if array.size and (int(array.min()) < 0 or int(array.max()) > 0xFFFFFFFF):
+        raise InvalidRollout("columns[0].dtype", "of tokens: ids must be 0 to 2^32 - 1")
+    return array.astype(np.uint32)
+
+
+def _prompt_and_mask(
+    count: int, loss_mask: Optional[Array], prompt_tokens: Optional[int]
+) -> Tuple[int, "np.ndarray[Any, Any]"]:
+    if loss_mask is None:
+        if prompt_tokens is None:
+            raise InvalidRollout("columns[1]", "loss_mask is missing; give it or prompt_tokens")
+        mask = np.ones(count, np.uint8)
+        mask[:prompt_tokens] = 0
+        return prompt_tokens, mask
+    mask, dtype = to_numpy(loss_mask)
+    if dtype == "bool":
+        mask = mask.view(np.uint8)
+    elif dtype != "uint8":
+        if mask.size and not np.isin(mask, (0, 1)).all():
+            raise InvalidRollout("columns[1].dtype", f"of loss_mask is {dtype}, must be uint8, or hold 0 and 1")
+        mask = mask.astype(np.uint8)
+    if prompt_tokens is not None and len(mask) == count - prompt_tokens != count:
+        mask = np.concatenate((np.zeros(prompt_tokens, np.uint8), mask))
+    if mask.shape != (count,):
+        raise InvalidRollout("columns[1].bytes", f"of loss_mask are {mask.shape} rows, must be {count}")
+    if prompt_tokens is None:
+        prompt_tokens = int(mask.argmax()) if mask.any() else count
+    return prompt_tokens, mask
+
+
+def _logprobs(value: Array, count: int, prompt_tokens: int) -> Any:
+    if isinstance(value, Column):
+        return value
+    array, dtype = to_numpy(value)
+    if dtype in ("float64", "float16"):
+        array, dtype = array.astype(np.float32), "float32"
+    if array.shape == (count - prompt_tokens,) != (count,):  # the response's alone
+        array = np.concatenate((np.zeros(prompt_tokens, array.dtype), array))
+    return Column(array, domain="token", dtype=dtype)
+
+
+def _runs(versions: Versions, count: int) -> List[VersionRun]:
+    if versions is None:
+        return []
+    if isinstance(versions, (int, np.integer)):
+        return [VersionRun(0, int(versions))]
+    if isinstance(versions, np.ndarray) and versions.ndim == 1:
+        return _runs_of_tokens(versions, count)
+    return [_run(entry) for entry in versions]
+
+
+def _run(entry: Any) -> VersionRun:
+    offset, number, *branch = entry
+    if hasattr(number, "number"):  # a Version
+        return VersionRun(int(offset), int(number.number), int(number.branch))
+    return VersionRun(int(offset), int(number), int(branch[0]) if branch and branch[0] is not None else None)
+
+
+def _runs_of_tokens(versions: "np.ndarray[Any, Any]", count: int) -> List[VersionRun]:
+    if len(versions) != count:
+        raise InvalidRollout("sequences[0].versions", f"are {len(versions)}, must be {count}, one a token")
+    known = np.flatnonzero(versions >= 0)
+    if not len(known):
+        return []
+    filled = versions.copy()
+    filled[: known[0]] = versions[known[0]]
+    if (filled < 0).any():  # a token that no version sampled belongs to the run before it
+        last = np.maximum.accumulate(np.where(filled >= 0, np.arange(count), 0))
+        filled = filled[last]
+    starts = np.flatnonzero(np.diff(filled, prepend=filled[0] - 1))
+    return [VersionRun(int(i), int(filled[i])) for i in starts]
