@@ -6,6 +6,14 @@
 #include "base/check.h"
 #include "storage/payload_budget.h"
 
+// jemalloc reads its settings from this symbol. Payload memory is bounded by its budget and used again at once, so pages are
+// kept (returning and faulting them again took four times the CPU of the copy into them), and they are huge where the kernel
+// has huge ones. Without jemalloc nobody reads it.
+extern "C" {
+extern const char* malloc_conf;
+const char* malloc_conf = "thp:always,dirty_decay_ms:-1,muzzy_decay_ms:-1";
+}
+
 namespace forebay::storage {
 
 // A large block's head lies apart, so that its bytes can begin a page; a small block is one piece.
