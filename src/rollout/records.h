@@ -69,7 +69,6 @@ struct GroupRecord {
   Link waiting;  // in the list of groups with pending attempts
   uint32_t first_attempt = kNone;
   uint32_t pending_head = kNone;
-  uint32_t pending_tail = kNone;
   uint32_t credits = 0;   // rollouts that admission counts for it
   TaskId task;
   uint64_t sequence = 0;  // order of beginning, then of completion
@@ -77,7 +76,6 @@ struct GroupRecord {
   uint32_t version = 0;      // of a ready group: the oldest of its rollouts, by lag_of
   uint32_t eval = kNone;     // slot of the evaluation run
   uint32_t tokens = 0;       // of a ready group; stays at the maximum once it got there
-  Revision revision;
   uint16_t attempts = 0;
   uint16_t pending = 0;
   uint16_t leased = 0;
@@ -93,8 +91,8 @@ struct GroupRecord {
 
   template <class A>
   void Fields(A& a) {
-    a(slot_state, link, order, waiting, first_attempt, pending_head, pending_tail, credits, task,
-      sequence, step, version, eval, tokens, revision, attempts, pending, leased, rewarded,
+    a(slot_state, link, order, waiting, first_attempt, pending_head, credits, task,
+      sequence, step, version, eval, tokens, attempts, pending, leased, rewarded,
       unrewarded, failure_rounds, flags, state, close_reason, advantage);
   }
 };

@@ -19,10 +19,14 @@ uint32_t Tables::AddGroup(TaskId task, uint32_t attempts, uint64_t sequence) {
     AttemptRecord& attempt = attempts_[a];
     attempt.group = slot;
     attempt.number = static_cast<uint16_t>(number);
-    (previous == kNone ? group.first_attempt : attempts_[previous].next) = a;
-    PushPending(group, a);
+    if (previous == kNone) {
+      group.first_attempt = group.pending_head = a;
+    } else {
+      attempts_[previous].next = attempts_[previous].link = a;
+    }
     previous = a;
   }
+  group.pending = group.attempts;
   return slot;
 }
 
@@ -32,13 +36,6 @@ void Tables::RemoveGroup(uint32_t slot) {
   groups_.Remove(slot);
 }
 
-void Tables::PushPending(GroupRecord& group, uint32_t a) {
-  attempts_[a].link = kNone;
-  (group.pending_head == kNone ? group.pending_head : attempts_[group.pending_tail].link) = a;
-  group.pending_tail = a;
-  ++group.pending;
-}
-
 void Tables::RemovePending(GroupRecord& group, uint32_t a) {
   uint32_t previous = kNone;
   for (uint32_t p = group.pending_head; p != a; p = attempts_[p].link) {
@@ -46,7 +43,6 @@ void Tables::RemovePending(GroupRecord& group, uint32_t a) {
     previous = p;
   }
   (previous == kNone ? group.pending_head : attempts_[previous].link) = attempts_[a].link;
-  if (group.pending_tail == a) group.pending_tail = previous;
   attempts_[a].link = kNone;
   --group.pending;
 }
@@ -57,7 +53,6 @@ uint32_t Tables::Lease(uint32_t slot, uint32_t session, uint32_t version) {
   FOREBAY_CHECK(a != kNone);
   AttemptRecord& attempt = attempts_[a];
   group.pending_head = attempt.link;
-  if (group.pending_head == kNone) group.pending_tail = kNone;
   --group.pending;
   ++group.leased;
   attempt.link = kNone;
@@ -76,7 +71,9 @@ void Tables::MakePending(uint32_t a) {
   if (attempt.state == AttemptState::kLeased) --group.leased;
   attempt.state = AttemptState::kPending;
   attempt.session = kNone;
-  PushPending(group, a);
+  attempt.link = group.pending_head;
+  group.pending_head = a;
+  ++group.pending;
 }
 
 void Tables::Settle(uint32_t a, AttemptState state) {

@@ -60,7 +60,7 @@ class Tables {
 
   // Hands out the group's first pending attempt under a new token, and returns it. The group has one.
   uint32_t Lease(uint32_t group, uint32_t session, uint32_t version);
-  // To the end of its group's pending attempts, from kLeased or kDone.
+  // To the front of its group's pending attempts, from kLeased or kDone.
   void MakePending(uint32_t attempt);
   // From kLeased or kPending to kDone or kClosed.
   void Settle(uint32_t attempt, AttemptState state);
@@ -100,7 +100,6 @@ class Tables {
   uint64_t memory_bytes() const;
 
  private:
-  void PushPending(GroupRecord& group, uint32_t attempt);
   void RemovePending(GroupRecord& group, uint32_t attempt);
   uint32_t AddExtra(std::span<const SequenceMeta> sequences, PolicyVersion assigned);
   const char* CheckGroup(uint32_t group, uint64_t* attempts_seen) const;

@@ -71,15 +71,12 @@ bool Tables::Restore(codec::Reader& reader) {
 const char* Tables::CheckPending(uint32_t slot) const {
   const GroupRecord& group = groups_[slot];
   uint32_t count = 0;
-  uint32_t last = kNone;
   for (uint32_t a = group.pending_head; a != kNone; a = attempts_[a].link) {
     if (!attempts_.InUse(a) || attempts_[a].group != slot) return "a pending attempt is not its group's";
     if (attempts_[a].state != AttemptState::kPending) return "an attempt among the pending is not";
     if (++count > group.pending) return "pending attempts are miscounted";
-    last = a;
   }
-  if (count != group.pending || last != group.pending_tail) return "pending attempts are miscounted";
-  return "";
+  return count == group.pending ? "" : "pending attempts are miscounted";
 }
 
 const char* Tables::CheckGroup(uint32_t slot, uint64_t* attempts_seen) const {

@@ -104,8 +104,7 @@ std::string Machine::CheckLists() const {
     const StepHold& hold = holds_[i];
     if (hold.groups.empty() || (i > 0 && holds_[i - 1].step >= hold.step)) return "steps are out of order";
     const bool holds = hold.groups.Walk(groups, [&](uint32_t slot) {
-      return groups[slot].state == GroupState::kReserved && groups[slot].step == hold.step &&
-             groups[slot].revision == hold.revision;
+      return groups[slot].state == GroupState::kReserved && groups[slot].step == hold.step;
     });
     if (!holds) return "a list of reserved groups is broken";
     listed += hold.groups.size();

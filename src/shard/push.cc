@@ -74,7 +74,7 @@ PushOutcome Machine::PutFound(uint32_t slot, const RolloutMeta& meta, PayloadId*
     return Refuse(PushResult::kInvalid, "token",
                   absl::StrCat("token ", meta.lease.token, "; the last one given is ", attempt.token));
   }
-  if (meta.lease.token < attempt.token) {
+  if (meta.lease.token < attempt.token && !options_.mutations.accept_old_tokens) {
     return Refuse(PushResult::kLeaseLost, "token",
                   absl::StrCat("the attempt was handed out again under token ", attempt.token));
   }
@@ -82,6 +82,10 @@ PushOutcome Machine::PutFound(uint32_t slot, const RolloutMeta& meta, PayloadId*
   const bool unfinished = meta.partial || meta.status == RolloutStatus::kAborted;
   if (attempt.state == AttemptState::kDone || (attempt.flags & AttemptRecord::kTaken) ||
       (unfinished && (attempt.flags & AttemptRecord::kReported))) {
+    if (options_.mutations.accept_duplicates && attempt.rollout != kNone) {
+      tables_.rollout(attempt.rollout).payload = meta.payload;
+      return {};
+    }
     *kept = attempt.rollout != kNone ? tables_.rollout(attempt.rollout).payload : attempt.partial;
     return Refuse(PushResult::kDuplicate, "", "it is in already");
   }

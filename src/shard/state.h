@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/mutations.h"
 #include "codec/archive.h"
 #include "codec/peer_messages.h"
 #include "rollout/records.h"
@@ -31,6 +32,7 @@ class Machine;
 struct Options {
   ShardId shard;
   uint64_t run_seed = 0;
+  Mutations mutations = {};
 };
 
 // What lists and status show of a source.
@@ -98,6 +100,20 @@ struct RolloutView {
   StepId step;            // when reserved
 };
 
+struct TaskView {
+  TaskId task;
+  PayloadId content;
+  uint64_t rollouts = 0;  // of finished groups
+  uint64_t groups = 0;
+  double pass_a = 1;      // Beta(a, b) of the pass rate, prior included
+  double pass_b = 1;
+  uint32_t failures = 0;
+  bool quarantined = false;
+  float weight = 1;
+  float mean_tokens = 0;
+  uint32_t last_version = 0;
+};
+
 struct EvalView {
   EvalRunId run;
   SourceId source;
@@ -147,6 +163,12 @@ class State {
   // Up to `limit` entries from `*cursor` (0 at first) on; moves it, and sets it to UINT64_MAX at the end.
   std::vector<LeaseView> Leases(uint64_t* cursor, size_t limit) const;
   std::vector<RolloutView> Rollouts(uint64_t* cursor, size_t limit) const;
+  // Of one source, in the order of adding.
+  std::vector<TaskView> Tasks(SourceId source, uint64_t* cursor, size_t limit) const;
+  // Where the task's content lies; 0 if there is no such task.
+  PayloadId ContentOf(TaskId task) const;
+  // The age of the attempt's group: the lower, the older. nullopt unless the group is incomplete.
+  std::optional<uint64_t> OpenOrderOf(AttemptId attempt) const;
   std::vector<EvalView> Evals() const;
   std::optional<EvalView> Eval(EvalRunId run) const;
   // The lease is live: its token is the last one and its attempt has not come in or gone back.

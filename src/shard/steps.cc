@@ -48,7 +48,7 @@ Machine::Verdict Machine::Judge(uint32_t r, const codec::SourceSettings& setting
   Verdict verdict;
   verdict.version = rollout::VersionBy(settings.lag_of, sequences, rollout.version.number);
   if (rollout.flags & RolloutRecord::kMasked) verdict.mask_below = kMaskAll;
-  if (Lag(verdict.version, train) <= max_lag) return verdict;
+  if (Lag(verdict.version, train) <= max_lag || options_.mutations.ignore_lag) return verdict;
   switch (settings.late) {
     case codec::LateRule::kTrain:
       break;
@@ -162,7 +162,6 @@ void Machine::ReserveGroup(uint32_t slot, StepHold& hold) {
   LeaveList(slot);
   group.state = GroupState::kReserved;
   group.step = hold.step;
-  group.revision = hold.revision;
   hold.groups.PushBack(tables_.groups(), slot);
   ++source.reserved_groups;
   source.counters.held -= group.held();
@@ -205,7 +204,6 @@ void Machine::GiveBack(uint32_t slot, Effects* effects) {
   source.counters.reserved -= group.held();
   source.counters.held += group.held();
   group.step = StepId();
-  group.revision = Revision();
   MakeReady(slot);
   Cull(slot, SettingsOfGroup(slot).max_lag, train_floor_, effects);
 }
@@ -273,12 +271,7 @@ void Machine::Run(const codec::StepCommitted& m, Effects* effects) {
 
 void Machine::Run(const codec::StepReplanned& m, Effects*) {
   StepHold* hold = FindHold(m.step);
-  if (hold == nullptr) return;
-  hold->revision = m.revision;
-  uint32_t slot = hold->groups.head();
-  for (; slot != kNone; slot = rollout::OrderList::Next(tables_.groups(), slot)) {
-    tables_.group(slot).revision = m.revision;
-  }
+  if (hold != nullptr) hold->revision = m.revision;
 }
 
 void Machine::Send(codec::ToLedger message, Effects* effects) {

@@ -1,0 +1,47 @@
+// What lists of tasks and the relief of payload memory ask of a shard.
+#include "shard/machine.h"
+
+namespace forebay::shard {
+
+std::vector<TaskView> State::Tasks(SourceId source, uint64_t* cursor, size_t limit) const {
+  std::vector<TaskView> views;
+  const curriculum::Source* found = machine_->curriculum().source(source);
+  if (found == nullptr) {
+    *cursor = UINT64_MAX;
+    return views;
+  }
+  const auto& tasks = found->tasks();
+  for (; *cursor < tasks.size() && views.size() < limit; ++*cursor) {
+    const auto index = static_cast<uint32_t>(*cursor);
+    const curriculum::TaskRecord& record = tasks[index];
+    views.push_back({.task = TaskId::Make(source, index),
+                     .content = record.content,
+                     .rollouts = record.rollouts,
+                     .groups = record.groups,
+                     .pass_a = 1.0 + record.pass_a,
+                     .pass_b = 1.0 + record.pass_b,
+                     .failures = record.failures,
+                     .quarantined = record.quarantined != 0,
+                     .weight = record.weight,
+                     .mean_tokens = record.mean_tokens,
+                     .last_version = record.last_version});
+  }
+  if (*cursor >= tasks.size()) *cursor = UINT64_MAX;
+  return views;
+}
+
+PayloadId State::ContentOf(TaskId task) const {
+  const curriculum::TaskRecord* record = machine_->curriculum().task(task);
+  return record == nullptr ? PayloadId() : record->content;
+}
+
+std::optional<uint64_t> State::OpenOrderOf(AttemptId attempt) const {
+  const auto& tables = machine_->tables();
+  const uint32_t slot = tables.Find(attempt);
+  if (slot == kNone) return std::nullopt;
+  const rollout::GroupRecord& group = tables.group(tables.attempt(slot).group);
+  if (group.state != GroupState::kOpen) return std::nullopt;
+  return group.sequence;
+}
+
+}  // namespace forebay::shard
