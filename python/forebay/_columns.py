@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 
@@ -35,6 +36,7 @@ _DTYPES = {
 }
 # numpy has no bf16 of its own: its bits stand in a u16.
 _NUMPY = {number: "uint16" if name == "bfloat16" else name for name, number in _DTYPES.items()}
+_NATIVE = {np.dtype(name): name for name in _DTYPES if name != "bfloat16"}
 INNER_DIMENSIONS_MAX = 4
 _PLAIN_NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.")
 
@@ -94,8 +96,19 @@ class Encoded:
         self.missing, self.parts = missing, parts
         self.nbytes = sum(part.nbytes for part in parts)
 
+    def head(self) -> bytes:
+        """All fields of the wire's Column that come before its bytes."""
+        return _head(self.name, self.dtype, self.domain, self.inner, self.missing)
+
     def same_kind(self, other: "Encoded") -> bool:
         return (self.dtype, self.domain, self.inner) == (other.dtype, other.domain, other.inner)
+
+
+@functools.lru_cache(maxsize=1024)
+def _head(name: str, dtype: str, domain: str, inner: Tuple[int, ...], missing: float) -> bytes:
+    return wire.Column(
+        name=name, dtype=_DTYPES[dtype], inner=inner, domain=DOMAINS[domain], missing=missing
+    ).encode()
 
 
 def numpy_dtype(number: int) -> "np.dtype[Any]":
@@ -124,6 +137,9 @@ def to_numpy(value: Any) -> Tuple["np.ndarray[Any, Any]", str]:
             return value.view(torch.int16).numpy().view(np.uint16), "bfloat16"
         value = value.numpy()
     array = np.asarray(value)
+    known = _NATIVE.get(array.dtype)
+    if known is not None and array.flags.c_contiguous and known != "float64":
+        return array, known
     if array.dtype == np.float64 and not isinstance(value, np.ndarray):
         array = array.astype(np.float32)  # Python's floats
     name = array.dtype.name
@@ -256,6 +272,3 @@ def _check_known(column: Encoded, path: str) -> None:
         raise InvalidRollout(
             f"{path}.inner", f"of {column.name} is {column.inner}, must have {dimensions} dimensions"
         )
-
-
-Bytes = Union[bytes, bytearray, memoryview, "np.ndarray[Any, Any]"]

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence as S
 import numpy as np
 
 from . import _adapters
-from ._columns import DOMAINS, Column, Encoded, dtype_number, encode_column, to_numpy
+from ._columns import Column, Encoded, encode_column, to_numpy
 from ._errors import InvalidRollout
 from ._messages import types as wire
 
@@ -121,7 +121,7 @@ class Sequence:
             if turn.offset < 0 or turn.offset + turn.tokens > count:
                 end = turn.offset + turn.tokens
                 raise InvalidRollout(f"{path}.turns[{i}]", f"ends at {end}, the sequence at {count}")
-        loss_tokens = int(np.count_nonzero(self.loss_mask))
+        loss_tokens = _count(self.loss_mask)
         return wire.Sequence(
             tokens=count,
             prompt_tokens=self.prompt_tokens,
@@ -147,7 +147,7 @@ class Sequence:
                 )
         out = []
         for run, begin, end in zip(runs, bounds, bounds[1:]):
-            loss = loss_tokens if len(runs) == 1 else int(np.count_nonzero(self.loss_mask[begin:end]))
+            loss = loss_tokens if len(runs) == 1 else _count(self.loss_mask[begin:end])
             out.append(
                 wire.VersionRun(
                     offset=begin,
@@ -199,8 +199,10 @@ class Rollout:
 
     @property
     def nbytes(self) -> int:
-        """Payload bytes, roughly: arrays only."""
-        return sum(getattr(c, "nbytes", 0) for s in self.sequences for c in s.columns.values())
+        """Payload bytes: of the columns that are arrays."""
+        columns = [c for s in self.sequences for c in s.columns.values()]
+        arrays = [c.array if isinstance(c, Column) else c for c in columns]
+        return sum(getattr(array, "nbytes", 0) for array in arrays)
 
     def __repr__(self) -> str:
         tokens = sum(map(len, self.sequences))
@@ -236,7 +238,7 @@ class Rollout:
             raise InvalidRollout("extra_json", f"has {len(text)} bytes, at most {EXTRA_BYTES_MAX}")
         return text
 
-    def _columns(self) -> Tuple[List[wire.Column], List["np.ndarray[Any, Any]"]]:
+    def _columns(self) -> Tuple[List[_EncodedColumn], List["np.ndarray[Any, Any]"]]:
         columns, parts = [], []
         for index, name in enumerate(self.sequences[0].columns):
             path = f"columns[{index}]"
@@ -249,14 +251,10 @@ class Rollout:
                     )
             named_parts = first.domain in ("ragged", "blob") and len(encoded) > 1
             columns.append(
-                wire.Column(
-                    name=name,
-                    dtype=dtype_number(first.dtype),
-                    inner=first.inner,
-                    domain=DOMAINS[first.domain],
-                    missing=first.missing,
-                    bytes=sum(e.nbytes for e in encoded),
-                    sequence_bytes=[e.nbytes for e in encoded] if named_parts else (),
+                _EncodedColumn(
+                    first.head(),
+                    sum(e.nbytes for e in encoded),
+                    [e.nbytes for e in encoded] if named_parts else (),
                 )
             )
             parts += [part for e in encoded for part in e.parts]
@@ -274,6 +272,22 @@ class Rollout:
         return encode_column(
             name, sequence.columns[name], len(sequence), sequence.prompt_tokens, path
         )
+
+
+def _count(mask: "np.ndarray[Any, Any]") -> int:
+    return int(np.count_nonzero(mask != 0))  # ten times as fast as on the bytes themselves
+
+
+class _EncodedColumn:
+    """Stands for a wire.Column of which all but the sizes is encoded already: most rollouts have the same columns."""
+
+    __slots__ = ("_head", "_bytes", "_sequence_bytes")
+
+    def __init__(self, head: bytes, nbytes: int, sequence_bytes: Seq[int]) -> None:
+        self._head, self._bytes, self._sequence_bytes = head, nbytes, sequence_bytes
+
+    def encode(self) -> bytes:
+        return self._head + wire.Column(bytes=self._bytes, sequence_bytes=self._sequence_bytes).encode()
 
 
 def check_rewards(rewards: Mapping[str, float]) -> Dict[str, float]:

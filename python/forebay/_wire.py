@@ -22,6 +22,7 @@ Buffer = Union[bytes, bytearray, memoryview]
 M = TypeVar("M", bound="Message")
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
+_PLAIN, _PACKED = 8, 9  # beside the wire types: an unsigned varint, a list of scalars
 _UINT64 = (1 << 64) - 1
 _PACK = {
     "fixed64": struct.Struct("<Q"),
@@ -85,6 +86,7 @@ class Field:
         self.number, self.kind, self.repeated, self.optional = number, kind, repeated, optional
         self.message, self.map_value = message, map_value
         self.name = ""
+        self.type: Optional[Type["Message"]] = None
         self.wire_type = _WIRE_TYPE.get(kind, LENGTH if self.is_length else VARINT)
         packed = repeated and not self.is_length
         self.tag = varint(number << 3 | (LENGTH if packed else self.wire_type))
@@ -144,32 +146,41 @@ class Field:
 
     # ---- decoding
 
-    def decode(self, message: Any, data: Buffer, at: int, wire_type: int, views: bool) -> int:
-        """Takes one value at `at` into `message`; returns where it ends."""
-        if wire_type == LENGTH:
-            size, at = read_varint(data, at)
-            end = at + size
-            if end > len(data):
-                raise WireError(f"{self.name}: {size} bytes, but {len(data) - at} are left")
-            if self.is_length:
-                self._store(message, self._take(data, at, end, views))
-            elif self.repeated:
-                self._list(message).extend(self._unpack(data, at, end))
-            return end
-        value: Any
-        if wire_type == VARINT:
-            value, at = read_varint(data, at)
-            value = self._scalar(value)
-        else:
-            size = 8 if wire_type == FIXED64 else 4
-            if at + size > len(data):
-                raise WireError(f"{self.name}: the message ends within it")
-            value = _PACK[self.kind].unpack_from(data, at)[0]
-            at += size
-        self._store(message, value)
-        return at
+    def decode_packed(self, message: Any, data: Buffer, at: int, end: int) -> None:
+        """Takes a packed list of scalars."""
+        self._list(message).extend(self._unpack(data, at, end))
 
-    def _scalar(self, value: int) -> Any:
+    def decode_length(self, message: Any, data: Buffer, at: int, end: int, views: bool) -> None:
+        """Takes a message, a string, bytes or an entry of a map."""
+        kind = self.kind
+        value: Any
+        if kind == "string":
+            value = str(data[at:end], "utf-8", "replace")
+        elif kind == "bytes":
+            value = memoryview(data)[at:end] if views else bytes(data[at:end])
+        elif kind == "message":
+            if self.type is None:
+                assert self.message is not None
+                self.type = self.message()
+            value = _decode(self.type, data, at, end, views)
+        else:
+            entry: Any = _decode(_MAP_ENTRY[self.map_value or ""], data, at, end, False)
+            message.__dict__.setdefault(self.name, {})[entry.key] = entry.value
+            return
+        self.store(message, value)
+
+    def store(self, message: Any, value: Any) -> None:
+        """Sets a scalar or message, or appends it to a list; a message that comes twice is merged."""
+        held = message.__dict__
+        if self.repeated:
+            self._list(message).append(value)
+        elif self.kind == "message" and self.name in held:
+            held[self.name].__dict__.update(value.__dict__)
+        else:
+            held[self.name] = value
+
+    def scalar(self, value: int) -> Any:
+        """The value of a varint."""
         kind = self.kind
         if kind == "bool":
             return value != 0
@@ -182,21 +193,6 @@ class Field:
             return value - (1 << 64) if value >> 63 else value
         return value
 
-    def _take(self, data: Buffer, at: int, end: int, views: bool) -> Any:
-        if self.kind == "message":
-            assert self.message is not None
-            return _decode(self.message(), data, at, end, views)
-        if self.kind == "bytes":
-            return memoryview(data)[at:end] if views else bytes(data[at:end])
-        if self.kind == "string":
-            return str(bytes(data[at:end]), "utf-8", "replace")
-        return self._map_entry(bytes(data[at:end]))
-
-    def _map_entry(self, data: bytes) -> Tuple[str, Any]:
-        value_type = self.map_value or ""
-        entry = _decode(_MAP_ENTRY[value_type], data, 0, len(data), False)
-        return entry.key, entry.value  # type: ignore[attr-defined]
-
     def _unpack(self, data: Buffer, at: int, end: int) -> List[Any]:
         pack = _PACK.get(self.kind)
         if pack is not None:
@@ -207,7 +203,7 @@ class Field:
         values = []
         while at < end:
             value, at = read_varint(data, at)
-            values.append(self._scalar(value))
+            values.append(self.scalar(value))
         if at != end:
             raise WireError(f"{self.name}: the last value is cut off")
         return values
@@ -218,23 +214,13 @@ class Field:
             held = message.__dict__[self.name] = []
         return held  # type: ignore[no-any-return]
 
-    def _store(self, message: Any, value: Any) -> None:
-        if self.kind == "map":
-            held = message.__dict__.setdefault(self.name, {})
-            held[value[0]] = value[1]
-        elif self.repeated:
-            self._list(message).append(value)
-        elif self.kind == "message" and self.name in message.__dict__:
-            message.__dict__[self.name].__dict__.update(value.__dict__)
-        else:
-            message.__dict__[self.name] = value
-
 
 class Message:
     """Base of all messages; see the module."""
 
     FIELDS: ClassVar[Tuple[Field, ...]] = ()
-    _BY_NUMBER: ClassVar[Dict[int, Field]] = {}
+    # Tag: how to take the value, what to do beyond the common case, the field, its name.
+    _BY_TAG: ClassVar[Dict[int, Tuple[int, Field, str]]] = {}
 
     def __init_subclass__(cls) -> None:
         fields = []
@@ -244,7 +230,13 @@ class Message:
                 setattr(cls, name, field.default())
                 fields.append(field)
         cls.FIELDS = tuple(sorted(fields, key=lambda f: f.number))
-        cls._BY_NUMBER = {f.number: f for f in fields}
+        cls._BY_TAG = {}
+        for field in fields:
+            plain = field.kind in ("uint32", "uint64") and not field.repeated
+            how = _PLAIN if plain else field.wire_type
+            cls._BY_TAG[field.number << 3 | field.wire_type] = (how, field, field.name)
+            if field.repeated and not field.is_length:
+                cls._BY_TAG[field.number << 3 | LENGTH] = (_PACKED, field, field.name)
 
     def __init__(self, **fields: Any) -> None:
         self.__dict__.update(fields)
@@ -280,17 +272,46 @@ class Message:
 
 def _decode(cls: Type[M], data: Buffer, at: int, end: int, views: bool) -> M:
     message = cls()
-    by_number = cls._BY_NUMBER
-    if end != len(data):
-        data = memoryview(data)[:end]  # nothing inside may reach past the end
+    held = message.__dict__
+    by_tag = cls._BY_TAG
     while at < end:
-        tag, at = read_varint(data, at)
-        field = by_number.get(tag >> 3)
-        wire_type = tag & 7
-        if field is not None and (wire_type == field.wire_type or (field.repeated and wire_type == 2)):
-            at = field.decode(message, data, at, wire_type, views)
+        tag = data[at]
+        at += 1
+        if tag > 0x7F:
+            tag, at = read_varint(data, at - 1)
+        known = by_tag.get(tag)
+        if known is None:
+            at = _skip(data, at, tag & 7, end)
+            continue
+        how, field, name = known
+        if how == _PLAIN:
+            value = data[at]
+            at += 1
+            if value > 0x7F:
+                value, at = read_varint(data, at - 1)
+                value = field.scalar(value)
+            held[name] = value
+        elif how == LENGTH or how == _PACKED:
+            size = data[at]
+            at += 1
+            if size > 0x7F:
+                size, at = read_varint(data, at - 1)
+            if size > end - at:
+                raise WireError(f"{name}: {size} bytes, but {end - at} are left")
+            if how == LENGTH:
+                field.decode_length(message, data, at, at + size, views)
+            else:
+                field.decode_packed(message, data, at, at + size)
+            at += size
+        elif how == VARINT:
+            value, at = read_varint(data, at)
+            field.store(message, field.scalar(value))
         else:
-            at = _skip(data, at, wire_type, end)
+            pack = _PACK[field.kind]
+            if pack.size > end - at:
+                raise WireError(f"{name}: the message ends within it")
+            field.store(message, pack.unpack_from(data, at)[0])
+            at += pack.size
     if at != end:
         raise WireError(f"{cls.__name__}: a field reaches past the end")
     return message
