@@ -131,6 +131,20 @@ TEST_F(Primaries, TheOldestStepComesFirst) {
   EXPECT_EQ(h.step(2).groups.size(), 1);
 }
 
+// A shard may give fewer than it was asked for; what it has left is then the older step's.
+TEST_F(Primaries, AYoungerStepAsksNothingWhileAnOlderOneAwaitsAnswers) {
+  ASSERT_TRUE(Open(1, h.Spec(2)).ok());
+  ASSERT_TRUE(Open(2, h.Spec(2)).ok());
+  for (int i = 0; i < 4; ++i) h.shards[0].AddReady({});
+  h.paused = true;
+  h.Summarize();
+  ASSERT_EQ(h.step(1).requests.size(), 1);
+  EXPECT_TRUE(h.step(2).requests.empty());
+  h.paused = false;
+  h.Deliver();
+  EXPECT_EQ(h.step(2).state, StepState::kSealed);
+}
+
 TEST_F(Primaries, AStepWaitsForStaleAttemptsButNotForEver) {
   h.now = 5000;
   ASSERT_TRUE(Open(1, h.Spec(1)).ok());
