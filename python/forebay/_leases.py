@@ -97,6 +97,8 @@ class LeaseKeeper:
                 self._opened = self._connection.call(
                     SERVICE + "OpenSession", request, wire.OpenSessionResponse
                 )
+                with self._condition:
+                    self._condition.notify_all()  # the renewing thread waits for the interval
             return self._opened
 
     def start(self) -> None:
@@ -259,16 +261,14 @@ class LeaseKeeper:
     def _renew(self) -> None:
         meter().enter_thread()
         while True:
-            interval = RENEW_INTERVAL_S
-            if self._opened is not None and self._opened.renew_interval_ms:
-                interval = self._opened.renew_interval_ms / 1000
             with self._condition:
+                self._condition.wait_for(lambda: self._closed or self._opened is not None)
+                opened = self._opened or wire.OpenSessionResponse()
+                interval = opened.renew_interval_ms / 1000 or RENEW_INTERVAL_S
                 self._condition.wait_for(lambda: self._closed, interval)
                 if self._closed:
                     break
                 leases = list(self._leases.values())
-            if self._opened is None:
-                continue
             for begin in range(0, max(1, len(leases)), LEASES_PER_CALL):
                 try:
                     self._renew_call(leases[begin : begin + LEASES_PER_CALL], interval)

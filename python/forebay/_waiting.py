@@ -54,6 +54,7 @@ class Promise(Generic[T]):
                 self._event = threading.Event()
             event = self._event
         if not self._done and event is not None and not event.wait(timeout):
+            self._seen = True
             raise DeadlineExceeded(f"{self.what} did not come within {timeout:g} s")
         return self._take()
 
@@ -73,6 +74,9 @@ class Promise(Generic[T]):
                 timer = loop.call_later(timeout, _expire, future, f"{self.what} did not come within {timeout:g} s")
             try:
                 await future
+            except BaseException:
+                self._seen = True  # whoever asked has given up
+                raise
             finally:
                 if timer is not None:
                     timer.cancel()
