@@ -117,7 +117,7 @@ class Programs:
         with tempfile.TemporaryDirectory(prefix="forebay-bench-") as folder:
             tcp, unix = f"127.0.0.1:{free_port()}", f"{folder}/bufferd.sock"
             entries = {"listen.grpc": tcp, "listen.unix": unix, "listen.http": f"127.0.0.1:{free_port()}",
-                       "log.level": "warn", **config}
+                       "log.level": "warning", **config}
             words = [self.path("bufferd"), *(f"--{name}={value}" for name, value in entries.items())]
             with self._running(words, subprocess.DEVNULL) as process:
                 wait_for_port(tcp, process)
