@@ -53,7 +53,7 @@ class _Process:
         self.keepers: List[LeaseKeeper] = []
         self.background: Optional[LeaseKeeper] = None
         self.actors: "weakref.WeakSet[_BaseActor[Any]]" = weakref.WeakSet()
-        self.watches: Dict[str, Watch] = {}
+        self.watches: "weakref.WeakSet[Watch]" = weakref.WeakSet()
         self.tasks: Set["asyncio.Task[Any]"] = set()
 
 
@@ -146,9 +146,10 @@ class SyncRun:
     def _any_keeper(self) -> LeaseKeeper:
         """For calls that belong to no particular actor."""
         process = self._process
+        process.keepers = [keeper for keeper in process.keepers if not keeper.closed]
         if process.keepers:
             return process.keepers[0]
-        if process.background is None:
+        if process.background is None or process.background.closed:
             process.background = LeaseKeeper(
                 self._connection,
                 f"{socket.gethostname()}-{os.getpid()}",
@@ -246,14 +247,10 @@ class SyncRun:
 
     def policy(self, policy: str = "") -> Policy:
         """Announcements of new weights: iterate, or read `latest`."""
-        return Policy(self._watch(policy))
-
-    def _watch(self, policy: str) -> Watch:
-        watches = self._process.watches
-        if policy not in watches or watches[policy].closed:
-            keeper = self._any_keeper()
-            watches[policy] = Watch(self._connection, lambda: keeper.session, policy)
-        return watches[policy]
+        keeper = self._any_keeper()
+        watch = Watch(self._connection, lambda: keeper.session, policy)
+        self._process.watches.add(watch)
+        return Policy(watch)
 
     def report_adoption(
         self,
@@ -273,20 +270,20 @@ class SyncRun:
         meter().host_load = host_load
         if pending_to_loaded_s is None:
             heard = [
-                w.first_heard.get((version.branch, version.number)) for w in self._process.watches.values()
+                w.first_heard.get((version.branch, version.number)) for w in self._process.watches
             ]
             known = [at for at in heard if at is not None]
             pending_to_loaded_s = time.monotonic() - min(known) if known else 0.0
-        keepers = self._process.keepers or [self._any_keeper()]
-        for other in keepers[1:]:
+        keeper = self._any_keeper()
+        for other in self._process.keepers:
             other.version = version.message()
         request = actor_wire.ReportAdoptionRequest(
-            engine=engine or keepers[0].engine or keepers[0].name,
+            engine=engine or keeper.engine or keeper.name,
             version=version.message(),
             pending_to_loaded_ms=int(pending_to_loaded_s * 1000),
             pause_ms=int(pause_s * 1000),
         )
-        return keepers[0].report_adoption(request)
+        return keeper.report_adoption(request)
 
     # ---- trainers
 
@@ -377,7 +374,7 @@ class SyncRun:
             actor._save_and_close(timeout)
         for keeper in [*process.keepers, *([process.background] if process.background else [])]:
             keeper.close(timeout)
-        for watch in process.watches.values():
+        for watch in list(process.watches):
             watch.close()
         self._processes = {}
         self._connection.close()

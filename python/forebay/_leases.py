@@ -81,6 +81,10 @@ class LeaseKeeper:
         self._scope = Scope()  # of acquiring
         self._threads: List[threading.Thread] = []
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
     # ---- the session
 
     def open(self, again: bool = False) -> wire.OpenSessionResponse:

@@ -223,12 +223,13 @@ class Trainer:
         begin = time.monotonic()
         complained, replan, waited_for = begin, self._replan, ""
         while True:
+            left = max(0.0, begin + self.step_timeout - time.monotonic())
             request = wire.OpenStepRequest(
                 generation=self.generation,
                 step=number,
                 spec=self._spec,
                 replan=replan,
-                wait_ms=int(LONG_POLL_S * 1000),
+                wait_ms=int(min(LONG_POLL_S, left) * 1000),
             )
             plan = self._call(
                 "OpenStep",
@@ -245,7 +246,7 @@ class Trainer:
             if plan.state == wire.STEP_STATE_RESERVED:
                 self._set_advantages(number)
             now = time.monotonic()
-            if now > begin + self.step_timeout:
+            if now >= begin + self.step_timeout:
                 raise _errors.DeadlineExceeded(
                     f"step {number} is not there after {now - begin:.0f} s: {waited_for or 'no reason given'}"
                 )

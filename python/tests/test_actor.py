@@ -349,7 +349,7 @@ SIGTERM_ACTOR = """
         async def work(a):
             async with a:
                 print("working", flush=True)
-                await asyncio.sleep(60)
+                await asyncio.Event().wait()
         async for a in run.actor("env", slots=2, save_partials=save):
             run.spawn(work(a))
 

@@ -1,0 +1,402 @@
+"""The package against the real daemon: what a run does, end to end."""
+
+import asyncio
+import multiprocessing
+import os
+import threading
+
+import forebay as fb
+import numpy as np
+import pytest
+
+
+def rollout(seed=0, tokens=20, **more):
+    rng = np.random.default_rng(seed)
+    return fb.Rollout(
+        rng.integers(0, 1000, tokens, np.uint32),
+        prompt_tokens=5,
+        logprobs=rng.standard_normal(tokens, np.float32),
+        **more,
+    )
+
+
+def attempt_seed(a):
+    return int(a.task_id.rpartition("-")[2]) * 100 + a.attempt
+
+
+def fill(run, groups, group_size=4, name="filler", **more):
+    """Finishes `groups` groups of the source "math"; half of each group's rollouts get the reward."""
+    tasks = [{"id": f"task-{i}", "question": f"{i} + {i}"} for i in range(50)]
+    run.load("math", tasks, group_size=group_size, order="static", max_lag=100)
+    with run.sync.actor(name, sources=["math"], slots=1) as actor:
+        for count, a in enumerate(actor, 1):
+            with a:
+                seed = attempt_seed(a)
+                a.push(rollout(seed, tokens=10 + a.attempt, **more), reward=a.attempt % 2)
+            if count == groups * group_size:
+                break
+
+
+def test_tasks_are_loaded_once_and_sources_changed(run, tmp_path):
+    tasks = [{"id": i, "question": f"{i}?"} for i in range(3)]
+    assert run.load("math", tasks, group_size=8, sampling={"temperature": 0.5}) == fb.Loaded(3, 0)
+    assert run.load("math", tasks) == fb.Loaded(0, 3)
+    with pytest.raises(fb.ForebayError, match="content"):
+        run.load("math", [{"id": 1, "question": "another"}])
+    path = tmp_path / "more.jsonl"
+    path.write_text('{"question": "a"}\n\n{"question": "b"}\n')
+    assert run.load("math", str(path)) == fb.Loaded(2, 0)
+    assert run.load("math", str(path)) == fb.Loaded(0, 2)
+    run.configure("math", max_lag=7, paused=True)
+    source = run.sources()["math"]
+    assert (source.tasks, source.group_size) == (5, 8)
+    with pytest.raises(TypeError, match="group_sise"):
+        run.configure("math", group_sise=3)
+    with pytest.raises(fb.InvalidRequest, match="group_size"):
+        run.configure("math", group_size=100_000)
+    with pytest.raises(ValueError, match="order"):
+        run.configure("math", order="random")
+
+
+def test_what_actors_push_is_what_trainers_fetch(run):
+    run.load("math", [{"id": f"task-{i}"} for i in range(8)], group_size=4, order="static", max_lag=5)
+    pushed = {}
+
+    async def main():
+        done = asyncio.Event()
+
+        async def work(a):
+            async with a:
+                r = rollout(attempt_seed(a), 10 + a.attempt, extra_column=np.full((10 + a.attempt, 2), a.id, np.int64))
+                assert await a.push(r, reward=float(a.attempt)) is fb.PushResult.ACCEPTED
+                pushed[tuple(r.tokens)] = r
+                if len(pushed) == 32:
+                    done.set()
+
+        async def act():
+            async for a in run.actor("env", slots=8):
+                run.spawn(work(a))
+
+        acting = run.spawn(act())
+        await asyncio.wait_for(done.wait(), 30)
+        acting.cancel()
+
+    asyncio.run(main())
+    columns = ["tokens", "loss_mask", "logprobs", "extra_column"]
+    with run.trainer(groups=8, mini_batches=2, token_budget=64, columns=columns, pad_multiple=8) as t:
+        (step,) = t.steps(1)
+        assert (step.totals.groups, step.totals.rollouts) == (8, 32)
+        assert "8 groups, 32 rollouts" in str(step)
+        batches = list(step)
+        seen = 0
+        for mb in batches:
+            assert mb.num_tokens <= 64 and len(mb.tokens) % 8 == 0
+            assert mb.tokens.dtype == np.uint32 and mb.logprobs.dtype == np.float32
+            for i in range(len(mb)):
+                tokens = mb.sequence("tokens", i)
+                r = pushed.pop(tuple(tokens))
+                seen += 1
+                np.testing.assert_array_equal(mb.sequence("loss_mask", i), r.sequences[0].loss_mask)
+                np.testing.assert_array_equal(mb.sequence("logprobs", i), r.sequences[0].columns["logprobs"].array)
+                np.testing.assert_array_equal(mb.sequence("extra_column", i), r.sequences[0].columns["extra_column"])
+                begin, end = mb.cu_seqlens[i], mb.cu_seqlens[i + 1]
+                np.testing.assert_array_equal(mb.position_ids[begin:end], np.arange(end - begin))
+                assert (mb.prompt_tokens[i], mb.loss_tokens[i]) == (5, len(tokens) - 5)
+                expected = (mb.rewards[i] - 1.5) / (np.std([0, 1, 2, 3], ddof=1) + 1e-6)
+                assert mb.advantages[i] == pytest.approx(expected, rel=1e-3)
+            assert not mb.tokens[mb.num_tokens :].any() and set(mb.sources) <= {"math"}
+        assert seen == 32 and not pushed
+        again = list(step)
+        for mb, other in zip(batches, again):
+            np.testing.assert_array_equal(mb.tokens, other.tokens)
+        assert sum(m.loss_tokens for m in step.mini_batches()) == step.totals.loss_tokens
+        assert sum(mb.loss_tokens.sum() for mb in batches) == step.totals.loss_tokens
+        assert step.commit().number == step.next_version.number
+
+
+def test_two_ranks_share_a_step_and_columns_come_back(run):
+    fill(run, 6)
+
+    def rank(dp_rank):
+        return run.trainer(mesh=fb.Mesh(dp=2, dp_rank=dp_rank), groups=6, mini_batches=2, token_budget=48)
+
+    with rank(0) as first, rank(1) as second:
+        assert first.generation == second.generation
+        (one,), (two,) = first.steps(1), second.steps(1)
+        assert one.plan_hash == two.plan_hash and len(one) == len(two)
+        ids = [mb.rollout_ids for step in (one, two) for mb in step]
+        assert len(np.unique(np.concatenate(ids))) == 24
+        for step in (one, two):
+            for mb in step:
+                if not mb.is_filler:
+                    step.put(mb, old_logprobs=mb.logprobs * 2)
+            for mini in step.mini_batches():
+                for mb in mini:
+                    if not mb.is_filler:
+                        np.testing.assert_array_equal(mb.old_logprobs, mb.logprobs * 2)
+        assert one.commit().number == two.commit().number  # once, whichever comes first
+
+
+def test_an_exception_aborts_the_step_and_its_groups_come_again(run):
+    fill(run, 2)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        with run.trainer(groups=2, token_budget=64) as t:
+            for step in t.steps():
+                groups = {int(g) for mb in step for g in mb.group_ids}
+                raise RuntimeError("out of memory")
+    with run.trainer(groups=2, token_budget=64) as t:
+        (step,) = t.steps(1)
+        assert step.number == 1
+        assert {int(g) for mb in step for g in mb.group_ids} == groups
+        step.commit()
+
+
+def test_a_newer_start_of_the_trainer_fences_the_older(run):
+    fill(run, 2)
+    with run.trainer(groups=1, token_budget=64) as old:
+        (step,) = old.steps(1)
+        with run.trainer(groups=1, token_budget=64) as new:
+            with pytest.raises(fb.FencedTrainer):
+                step.commit()
+            (step,) = new.steps(1)
+            assert step.commit().number == 1
+            assert new.next_step == 2
+
+
+def test_steps_opened_ahead_and_what_a_step_waits_for(run):
+    fill(run, 3)
+    with run.trainer(groups=1, token_budget=64, ahead=1, step_timeout=0.5) as t:
+        numbers = []
+        with pytest.raises(fb.DeadlineExceeded, match="group"):
+            for step in t.steps():
+                numbers.append(step.number)
+                step.commit()
+        assert numbers == [1, 2, 3]
+
+
+def test_bad_specs_and_fetches_are_refused_by_name(run):
+    fill(run, 1)
+    with pytest.raises(ValueError, match="groups"):
+        run.trainer(token_budget=64)
+    with pytest.raises(TypeError, match="grups"):
+        run.trainer(groups=1, grups=2)
+    with run.trainer(groups=1, token_budget=64, columns=["tokens", "values"]) as t:
+        (step,) = t.steps(1)
+        with pytest.raises(fb.ForebayError, match="values"):
+            list(step)
+    with run.trainer(groups=1, token_budget=64, columns=["tokens", "values"], fill_missing=True) as t:
+        with pytest.raises(fb.ForebayError, match="sources"):
+            next(run.trainer(groups=1, sources=["nothing"]).__enter__().steps())
+
+
+def test_own_advantages(run):
+    fill(run, 2)
+
+    def advantages(scalars):
+        assert len(scalars.rewards) == 8
+        return scalars.rewards * 10
+
+    with run.trainer(groups=2, token_budget=64, advantages=advantages) as t:
+        (step,) = t.steps(1)
+        for mb in step:
+            np.testing.assert_array_equal(mb.advantages, mb.rewards * 10)
+        step.commit()
+
+
+def test_versions_are_announced_followed_and_reported(run):
+    fill(run, 1)
+    seen = []
+
+    async def follow():
+        async for version in run.policy():
+            seen.append((version.number, version.phase, version.where))
+            if version.published and version.number == 1:
+                await run.report_adoption(version, pause_s=0.5, engine="engine-1")
+                return
+
+    async def main():
+        following = run.spawn(follow())
+        async with run.aio.trainer(groups=1, token_budget=64) as t:
+            async for step in t.steps(1):
+                async for mb in step:
+                    assert len(mb) == 4
+                await step.commit()
+                await t.announce(step.next_version)
+                await t.publish(step.next_version, where="/weights/1")
+        await asyncio.wait_for(following, 20)
+
+    asyncio.run(main())
+    assert seen[-1] == (1, "published", "/weights/1")
+    policy = run.policy()
+    assert policy.wait(10).number == 1
+    assert policy.latest.where == "/weights/1"
+
+
+def test_an_evaluation_is_pinned_to_its_version(run):
+    run.load("held-out", [{"id": str(i)} for i in range(6)], purpose="eval")
+    evaluation = run.start_eval("held-out", version=0, attempts=2)
+    assert not evaluation.result().done
+    with run.sync.actor("env", slots=4) as actor:
+        for count, a in enumerate(actor, 1):
+            with a:
+                assert a.is_eval and a.version.number == 0
+                a.push(rollout(count), reward=float(int(a.task_id) < 3))
+            if count == 12:
+                break
+    result = evaluation.wait(timeout=20)
+    assert (result.tasks, result.rollouts, result.mean) == (6, 12, pytest.approx(0.5))
+    assert result.standard_error == pytest.approx(np.std([0, 0, 0, 1, 1, 1], ddof=1) / np.sqrt(6), rel=0.05)
+    assert result.pass_at == {1: pytest.approx(0.5), 2: pytest.approx(0.5)}
+
+
+def test_a_partial_attempt_is_continued(run):
+    run.load("math", [{"id": "one"}], group_size=2, order="static", max_lag=5)
+    with run.sync.actor("first", slots=1) as actor:
+        with actor.next(20) as a:
+            number = a.attempt
+            saved = rollout(3, 12, versions=[(0, 0)])
+            a.save_partial(saved)
+    with run.sync.actor("second", slots=2) as actor:
+        taken = [actor.next(20), actor.next(20)]
+        (continued,) = [a for a in taken if a.partial is not None]
+        assert continued.attempt == number
+        np.testing.assert_array_equal(continued.partial.tokens, saved.tokens)
+        assert continued.partial.versions == [(0, 0, 0)]
+        for a in taken:
+            with a:
+                a.push(rollout(a.attempt), reward=a.attempt)
+    assert run.sources()["math"].groups_ready == 1
+
+
+def test_a_late_reward_completes_the_group(run):
+    run.load("math", [{"id": "one"}], group_size=2, reward_timeout_s=60, max_lag=5)
+    with run.sync.actor("env", slots=2) as actor:
+        taken = [actor.next(20), actor.next(20)]
+        for a in taken:
+            with a:
+                a.push(rollout(a.attempt))
+        assert run.sources()["math"].groups_ready == 0
+        for a in taken:
+            run.set_reward(a.id, float(a.attempt)).result(20)
+    assert run.sources()["math"].groups_ready == 1
+
+
+def test_a_finished_group_is_pushed_without_assignments(run):
+    run.load("offline", [], group_size=2, max_lag=5)
+    big = {"states": np.zeros((20, 40_000), np.float32)}  # several frames
+    group = [rollout(i, rewards={"reward": float(i)}, versions=0, **big) for i in range(2)]
+    assert run.push_group("offline", group, task={"question": "?"}) == [fb.PushResult.ACCEPTED] * 2
+    assert run.sources()["offline"].groups_ready == 1
+    with pytest.raises(fb.ForebayError, match="nowhere"):
+        run.push_group("nowhere", group, task={"question": "?"})
+
+
+def test_bad_rollouts_are_refused_by_the_daemon_too(run):
+    """Checks of the client are switched off here, one after another."""
+    run.load("math", [{"id": str(i)} for i in range(9)], group_size=2, max_failures=100)
+
+    def spoiled(change):
+        r = rollout()
+        encode = r._encode
+
+        def spoil(*arguments):
+            header, parts = encode(*arguments)
+            change(header)
+            return header, parts
+
+        r._encode = spoil
+        return r
+
+    def missing_column(header):
+        header.columns = header.columns[:1]
+
+    def too_many_loss_tokens(header):
+        header.sequences[0].loss_tokens = 999
+
+    with run.sync.actor("env", slots=1) as actor:
+        for change, field in ((missing_column, "columns"), (too_many_loss_tokens, "loss_tokens")):
+            with actor.next(20) as a:
+                bad = spoiled(change)
+                if change is missing_column:
+                    parts = bad.sequences[0].columns["tokens"]
+                    encode = bad._encode
+                    bad._encode = lambda *x: (encode(*x)[0], [parts])
+                with pytest.raises(fb.InvalidRequest, match=field):
+                    a.push(bad, reward=1)
+                assert a.push(rollout(), reward=1) is fb.PushResult.ACCEPTED
+
+
+def worker(run, answers):
+    answers.put((os.getpid(), run.sources()["math"].tasks))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_run_works_in_other_processes(run, method):
+    run.load("math", [{"id": "one"}])
+    context = multiprocessing.get_context(method)
+    answers = context.SimpleQueue()
+    process = context.Process(target=worker, args=(run, answers))
+    process.start()
+    process.join(30)
+    assert process.exitcode == 0
+    pid, tasks = answers.get()
+    assert pid != os.getpid() and tasks == 1
+    assert run.sources()["math"].tasks == 1  # the parent goes on
+
+
+def test_a_daemon_that_ends_is_waited_for_and_then_named(run):
+    assert run.load("math", [{"id": "one"}]).added == 1
+    run.daemon.stop()
+    short = fb.connect(run.target, timeout=0.5)
+    with pytest.raises(fb.Unavailable, match="not available"):
+        short.sources()
+
+
+def test_a_wrong_setting_of_the_daemon_is_shown():
+    with pytest.raises(fb.Unavailable, match="no_such_entry"):
+        fb.start(no_such_entry=1)
+
+
+def test_many_slots_and_ranks_at_once(run):
+    """Actors and two ranks run freely; every rollout is trained at most once."""
+    run.load("math", [{"id": f"task-{i}"} for i in range(40)], group_size=4, max_lag=2)
+    trained = []
+    optimizer = threading.Barrier(2, timeout=30)  # as an all-reduce keeps ranks together
+
+    def rank(dp_rank, steps):
+        with run.trainer(mesh=fb.Mesh(dp=2, dp_rank=dp_rank), groups=8, token_budget=128) as t:
+            for step in t.steps(steps):
+                for mb in step:
+                    trained.extend(int(i) for i in mb.rollout_ids)
+                    assert (mb.lags <= 2).all()
+                optimizer.wait()
+                step.commit()
+                if dp_rank == 0:
+                    t.publish(step.next_version, where=f"/weights/{step.next_version}")
+
+    async def main():
+        versions = 0
+
+        async def follow():
+            nonlocal versions
+            async for version in run.policy():
+                if version.published:
+                    versions = version.number
+                    run.report_adoption(version)
+
+        async def work(a):
+            async with a:
+                await a.push(rollout(a.id & 0xFFFF, 8 + a.attempt, versions=versions), reward=a.attempt % 2)
+
+        async def act():
+            async for a in run.actor("env", slots=32):
+                run.spawn(work(a))
+
+        helpers = [run.spawn(follow()), run.spawn(act())]
+        loop = asyncio.get_running_loop()
+        await asyncio.gather(*(loop.run_in_executor(None, rank, r, 6) for r in range(2)))
+        for helper in helpers:
+            helper.cancel()
+
+    asyncio.run(main())
+    assert len(trained) == len(set(trained)) == 6 * 8 * 4
