@@ -1,7 +1,7 @@
 // The parts of the push path without the network: decoding and checking headers, storing payloads.
 //
-// Figures are per rollout ("items"). The header is that of a small rollout: one sequence, one version run, three columns, one
-// reward.
+// Figures are per rollout ("items"). The header is that of a small rollout: one sequence, one
+// version run, three columns, one reward.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

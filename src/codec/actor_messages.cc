@@ -125,8 +125,7 @@ void AppendAssignment(const AssignmentFields& fields, std::string_view content,
   small.Varint(9, fields.lease_ms);
   small.Fixed(10, fields.eval_run);
   small.Fixed(15, fields.task_id);
-  const size_t partial_size =
-      partial.empty() ? 0 : 1 + VarintSize(partial.size()) + partial.size();
+  const size_t partial_size = partial.empty() ? 0 : 1 + VarintSize(partial.size()) + partial.size();
   WireWriter writer(out);
   writer.MessageHead(1, small.size() + content.size() + partial_size);
   out->append(bytes, small.size());

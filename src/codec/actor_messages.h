@@ -1,4 +1,5 @@
-// The actor's small messages, encoded and decoded by hand: what Acquire, Push and Renew exchange most.
+// The actor's small messages, encoded and decoded by hand: what Acquire, Push and Renew exchange
+// most.
 //
 // Pure functions over values; one value belongs to one thread. Decoded views point into the input.
 #pragma once
@@ -15,7 +16,8 @@
 
 namespace forebay::codec {
 
-// The fields external_id, payload and attributes of an Assignment, encoded: what the content store keeps of a task.
+// The fields external_id, payload and attributes of an Assignment, encoded: what the content store
+// keeps of a task.
 void AppendTaskContent(std::string_view external_id, std::string_view payload,
                        std::string_view attributes, std::string* out);
 
@@ -38,8 +40,8 @@ struct AssignmentFields {
   uint64_t task_id = 0;
 };
 
-// Appends `assignments` entry of an AcquireResponse. `content`: as AppendTaskContent made it. `partial`: an encoded Partial,
-// or empty. Entries may come in any order with other fields.
+// Appends `assignments` entry of an AcquireResponse. `content`: as AppendTaskContent made it.
+// `partial`: an encoded Partial, or empty. Entries may come in any order with other fields.
 void AppendAssignment(const AssignmentFields& fields, std::string_view content,
                       std::string_view partial, std::string* out);
 // The other fields of AcquireResponse; `source_infos` are encoded SourceInfo messages.

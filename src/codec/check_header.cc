@@ -190,8 +190,8 @@ FieldError CheckParts(const RolloutHeader& header, size_t index) {
     const uint64_t offsets = (uint64_t{header.sequences[s].tokens} + 1) * sizeof(uint32_t);
     const uint64_t part = SequencePartBytes(header, column, s);
     if (part < offsets || (part - offsets) % row != 0) {
-      return Wrong(At("columns", index, "bytes"), "has ", part, " for sequence ", s,
-                   ", must be ", offsets, " of offsets and a multiple of ", row);
+      return Wrong(At("columns", index, "bytes"), "has ", part, " for sequence ", s, ", must be ",
+                   offsets, " of offsets and a multiple of ", row);
     }
   }
   return {};

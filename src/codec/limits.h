@@ -8,7 +8,8 @@
 
 namespace forebay::codec {
 
-// An encoded RolloutHeader. It fits one block of the payload store, so that readers find it in one piece.
+// An encoded RolloutHeader. It fits one block of the payload store, so that readers find it in one
+// piece.
 inline constexpr size_t kHeaderBytesMax = size_t{1} << 20;
 inline constexpr size_t kSequencesMax = 1024;
 inline constexpr size_t kColumnsMax = 256;

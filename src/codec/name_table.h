@@ -1,8 +1,8 @@
-// The names that sources care about (weighed rewards, required columns), numbered, so that a push is checked against its
-// source by bits and small numbers instead of text.
+// The names that sources care about (weighed rewards, required columns), numbered, so that a push
+// is checked against its source by bits and small numbers instead of text.
 //
-// Immutable once built, so safe from any thread; a change of a source's settings makes a new table. Numbers are valid for the
-// table that gave them.
+// Immutable once built, so safe from any thread; a change of a source's settings makes a new table.
+// Numbers are valid for the table that gave them.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,8 @@ class NameTable {
   // Distinct required columns, and distinct reward keys, over all sources; PutSource refuses more.
   static constexpr size_t kNamesMax = 64;
 
-  // Builds up the table; false if it would hold more than kNamesMax names of a kind (then it is unchanged).
+  // Builds up the table; false if it would hold more than kNamesMax names of a kind (then it is
+  // unchanged).
   bool Add(const SourceSettings& settings);
 
   // Bit i: the header has the column numbered i.

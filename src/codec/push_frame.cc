@@ -164,9 +164,9 @@ bool PushFrameView::Field(Cursor& cursor, uint64_t tag) {
         return Fail("rollouts", "has more than " + std::to_string(kFrameRolloutsMax) + " entries");
       }
       if (value > kHeaderBytesMax) {
-        return Fail("rollouts[" + std::to_string(rollouts_.size()) + "]",
-                    "has " + std::to_string(value) + " bytes, at most " +
-                        std::to_string(kHeaderBytesMax));
+        return Fail(
+            "rollouts[" + std::to_string(rollouts_.size()) + "]",
+            "has " + std::to_string(value) + " bytes, at most " + std::to_string(kHeaderBytesMax));
       }
       rollouts_.push_back(cursor.Contiguous(value, &copies_));
       return true;

@@ -1,7 +1,9 @@
-// Splits a PushFrame as gRPC delivers it, a list of slices, into header bytes and payload slices; payload is never copied.
+// Splits a PushFrame as gRPC delivers it, a list of slices, into header bytes and payload slices;
+// payload is never copied.
 //
-// Reused between frames. Header views point into the slices, or, where a header lies across two of them, into a small copy
-// held here. Pure; one splitter belongs to one thread; the slices must outlive the views.
+// Reused between frames. Header views point into the slices, or, where a header lies across two of
+// them, into a small copy held here. Pure; one splitter belongs to one thread; the slices must
+// outlive the views.
 #pragma once
 
 #include <cstdint>

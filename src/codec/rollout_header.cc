@@ -199,7 +199,8 @@ bool DecodeField(WireReader& r, RolloutHeader* header, bool* ok, FieldError* err
       header->status = r.Varint32();
       return true;
     case BytesTag(4):
-      if (header->sequences.size() == kSequencesMax) return TooMany(error, "sequences", kSequencesMax);
+      if (header->sequences.size() == kSequencesMax)
+        return TooMany(error, "sequences", kSequencesMax);
       DecodeSequence(r.Message(), header, ok);
       return true;
     case BytesTag(5):

@@ -1,7 +1,8 @@
-// Decodes forebay.v1.RolloutHeader by hand, and checks it: this runs for every rollout that comes in.
+// Decodes forebay.v1.RolloutHeader by hand, and checks it: this runs for every rollout that comes
+// in.
 //
-// The struct is reused between calls, so its vectors stop allocating; text views point into the decoded bytes, which must
-// outlive it. Pure; one header belongs to one thread.
+// The struct is reused between calls, so its vectors stop allocating; text views point into the
+// decoded bytes, which must outlive it. Pure; one header belongs to one thread.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +50,12 @@ enum class Domain : uint8_t {
 inline constexpr uint32_t kDomainMax = 6;
 
 // The numbers of forebay.v1.RolloutStatus.
-enum class WireRolloutStatus : uint8_t { kUnspecified = 0, kFinished = 1, kTruncated = 2, kAborted = 3 };
+enum class WireRolloutStatus : uint8_t {
+  kUnspecified = 0,
+  kFinished = 1,
+  kTruncated = 2,
+  kAborted = 3
+};
 
 // Part of a shared vector of the header.
 struct Range {
@@ -69,7 +75,9 @@ struct HeaderColumn {
   Range sequence_bytes;
 
   // The domain with its default.
-  Domain domain_or_token() const { return domain == 0 ? Domain::kToken : static_cast<Domain>(domain); }
+  Domain domain_or_token() const {
+    return domain == 0 ? Domain::kToken : static_cast<Domain>(domain);
+  }
 };
 
 struct HeaderVersionRun {
@@ -135,20 +143,24 @@ struct RolloutHeader {
   size_t FindColumn(std::string_view name) const;
 };
 
-// False if the bytes are no RolloutHeader, or hold more than kSequencesMax, kColumnsMax or kRewardsMax entries; `error` says
-// which. Counts beyond a limit stop the decoding, so that a hostile header costs no more than its bytes.
+// False if the bytes are no RolloutHeader, or hold more than kSequencesMax, kColumnsMax or
+// kRewardsMax entries; `error` says which. Counts beyond a limit stop the decoding, so that a
+// hostile header costs no more than its bytes.
 bool DecodeRolloutHeader(std::string_view bytes, RolloutHeader* header, FieldError* error);
 
 struct HeaderRules {
   uint64_t rollout_bytes_max = kRolloutBytesMax;  // header and payload
 };
 
-// Checks everything that can be known without the source: limits, dtypes, shapes, domains, bytes against lengths, names,
-// finite rewards, version runs that rise and add up. A column's loss_mask and tokens have their own shapes.
-FieldError CheckRolloutHeader(const RolloutHeader& header, size_t header_bytes, const HeaderRules& rules = {});
+// Checks everything that can be known without the source: limits, dtypes, shapes, domains, bytes
+// against lengths, names, finite rewards, version runs that rise and add up. A column's loss_mask
+// and tokens have their own shapes.
+FieldError CheckRolloutHeader(const RolloutHeader& header, size_t header_bytes,
+                              const HeaderRules& rules = {});
 
 // A column's bytes of one sequence, by its domain; `column` has been checked.
-uint64_t SequencePartBytes(const RolloutHeader& header, const HeaderColumn& column, size_t sequence);
+uint64_t SequencePartBytes(const RolloutHeader& header, const HeaderColumn& column,
+                           size_t sequence);
 
 // Bytes of one row: dtype and inner shape. Saturates.
 uint64_t RowBytes(const HeaderColumn& column);

@@ -7,7 +7,8 @@ namespace {
 
 bool IsContinuation(uint8_t byte) { return (byte & 0xc0) == 0x80; }
 
-// Length of the well-formed sequence at `p` that begins with a byte above 0x7f; 0 if there is none (Unicode, table 3-7).
+// Length of the well-formed sequence at `p` that begins with a byte above 0x7f; 0 if there is none
+// (Unicode, table 3-7).
 size_t Utf8SequenceBytes(const uint8_t* p, size_t left) {
   const uint8_t lead = p[0];
   if (lead < 0xc2 || lead > 0xf4) return 0;

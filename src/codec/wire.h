@@ -1,8 +1,9 @@
 // The protobuf wire format, read and written in place: no allocation, no message objects.
 //
-// Reads what protobuf reads and refuses what it refuses, groups and invalid UTF-8 included, so that a hand decoder agrees with
-// the generated code; the tests and fuzzers hold it to that. A reader turns not-ok on the first surprise and then gives zeros.
-// Not thread-safe. The bytes are borrowed: views point into them.
+// Reads what protobuf reads and refuses what it refuses, groups and invalid UTF-8 included, so that
+// a hand decoder agrees with the generated code; the tests and fuzzers hold it to that. A reader
+// turns not-ok on the first surprise and then gives zeros. Not thread-safe. The bytes are borrowed:
+// views point into them.
 #pragma once
 
 #include <bit>
@@ -24,8 +25,8 @@ enum class WireType : uint8_t {
   kFixed32 = 5,
 };
 
-// Reads a varint at `*at`; false, with `*at` untouched, if it does not end before `end` or has more than ten bytes.
-// Bits above the 64th are dropped, as protobuf drops them.
+// Reads a varint at `*at`; false, with `*at` untouched, if it does not end before `end` or has more
+// than ten bytes. Bits above the 64th are dropped, as protobuf drops them.
 inline bool ReadVarint(const char** at, const char* end, uint64_t* value) {
   const char* p = *at;
   uint64_t result = 0;
@@ -108,8 +109,7 @@ class WireReader {
   }
   uint32_t Varint32() { return static_cast<uint32_t>(Varint()); }
   template <class T>
-    requires(std::is_trivially_copyable_v<T> && (sizeof(T) == 4 || sizeof(T) == 8))
-  T Fixed() {
+  requires(std::is_trivially_copyable_v<T> && (sizeof(T) == 4 || sizeof(T) == 8)) T Fixed() {
     T value{};
     if (end_ - at_ < static_cast<std::ptrdiff_t>(sizeof(T))) {
       Fail();
@@ -178,7 +178,8 @@ constexpr size_t VarintSize(uint64_t value) {
   return static_cast<size_t>((std::bit_width(value | 1) + 6) / 7);
 }
 
-// Appends fields to a string. A scalar that is zero and a string that is empty are left out, as proto3 leaves them out.
+// Appends fields to a string. A scalar that is zero and a string that is empty are left out, as
+// proto3 leaves them out.
 class WireWriter {
  public:
   explicit WireWriter(std::string* out) : out_(out) {}
@@ -189,8 +190,8 @@ class WireWriter {
     RawVarint(value);
   }
   template <class T>
-    requires(std::is_trivially_copyable_v<T> && (sizeof(T) == 4 || sizeof(T) == 8))
-  void Fixed(uint32_t field, T value) {
+  requires(std::is_trivially_copyable_v<T> &&
+           (sizeof(T) == 4 || sizeof(T) == 8)) void Fixed(uint32_t field, T value) {
     if (value == T{}) return;
     RawVarint(sizeof(T) == 4 ? Fixed32Tag(field) : Fixed64Tag(field));
     RawFixed(value);

@@ -6,9 +6,10 @@
 #include "base/check.h"
 #include "storage/payload_budget.h"
 
-// jemalloc reads its settings from this symbol. Payload memory is bounded by its budget and used again at once, so pages are
-// kept (returning and faulting them again took four times the CPU of the copy into them), and they are huge where the kernel
-// has huge ones. Without jemalloc nobody reads it.
+// jemalloc reads its settings from this symbol. Payload memory is bounded by its budget and used
+// again at once, so pages are kept (returning and faulting them again took four times the CPU of
+// the copy into them), and they are huge where the kernel has huge ones. Without jemalloc nobody
+// reads it.
 extern "C" {
 extern const char* malloc_conf;
 const char* malloc_conf = "thp:always,dirty_decay_ms:-1,muzzy_decay_ms:-1";
@@ -27,7 +28,8 @@ Block* Block::New(size_t bytes, PayloadBudget* budget) {
     FOREBAY_CHECK(data != nullptr && head != nullptr);
     return new (head) Block(static_cast<char*>(data), size, budget);
   }
-  void* memory = std::aligned_alloc(kSmallAlignment, RoundUp(sizeof(Block) + bytes, kSmallAlignment));
+  void* memory =
+      std::aligned_alloc(kSmallAlignment, RoundUp(sizeof(Block) + bytes, kSmallAlignment));
   FOREBAY_CHECK(memory != nullptr);
   return new (memory) Block(static_cast<char*>(memory) + sizeof(Block), size, budget);
 }

@@ -1,7 +1,9 @@
-// A piece of aligned memory that holds payload bytes: written by one owner, then immutable and shared by reference count.
+// A piece of aligned memory that holds payload bytes: written by one owner, then immutable and
+// shared by reference count.
 //
-// The count is atomic: references may be made and dropped by any thread. Bytes may be written only while there is one
-// reference. A block's footprint counts in its budget until the last reference is gone, and the budget outlives it.
+// The count is atomic: references may be made and dropped by any thread. Bytes may be written only
+// while there is one reference. A block's footprint counts in its budget until the last reference
+// is gone, and the budget outlives it.
 #pragma once
 
 #include <atomic>
@@ -15,7 +17,8 @@ class PayloadBudget;
 
 class Block {
  public:
-  // Small blocks have their bytes behind this head, at this alignment; from kPagedBytes on bytes begin a page.
+  // Small blocks have their bytes behind this head, at this alignment; from kPagedBytes on bytes
+  // begin a page.
   static constexpr size_t kSmallAlignment = 64;
   static constexpr size_t kPageBytes = 4096;
   static constexpr size_t kPagedBytes = 64 * 1024;
@@ -27,7 +30,8 @@ class Block {
     return RoundUp(sizeof(Block) + bytes, kSmallAlignment);
   }
 
-  // 1 to kBytesMax bytes, not initialised. Its footprint is taken out of a reservation in the budget.
+  // 1 to kBytesMax bytes, not initialised. Its footprint is taken out of a reservation in the
+  // budget.
   static Block* New(size_t bytes, PayloadBudget* budget);
 
   char* data() const { return data_; }

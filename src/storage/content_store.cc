@@ -75,8 +75,7 @@ PayloadId ContentStore::Put(std::string_view item) {
 // What Put will take for these items, to the byte.
 ContentStore::Need ContentStore::NeedOf(absl::Span<const std::string_view> items) const {
   Need need;
-  uint64_t room =
-      open_ == nullptr ? 0 : open_->size - open_->used.load(std::memory_order_relaxed);
+  uint64_t room = open_ == nullptr ? 0 : open_->size - open_->used.load(std::memory_order_relaxed);
   for (std::string_view item : items) {
     const uint64_t size = Stored(item);
     need.bytes += size;
@@ -107,9 +106,9 @@ absl::Status ContentStore::Add(absl::Span<const std::string_view> items,
   const Need need = NeedOf(items);
   if (need.arena_bytes > bytes_max_ - std::min(bytes_max_, use_.arena_bytes) ||
       need.arenas > kFan * kFan - arenas_) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "task contents of ", need.bytes, " bytes do not fit: ", use_.arena_bytes,
-        " bytes of arenas are taken, at most ", bytes_max_));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("task contents of ", need.bytes, " bytes do not fit: ", use_.arena_bytes,
+                     " bytes of arenas are taken, at most ", bytes_max_));
   }
   for (size_t i = 0; i < items.size(); ++i) ids[i] = Put(items[i]);
   use_.items += items.size();

@@ -1,7 +1,9 @@
-// The contents of tasks (external id, payload, attributes, encoded as fields of an Assignment): append-only arenas.
+// The contents of tasks (external id, payload, attributes, encoded as fields of an Assignment):
+// append-only arenas.
 //
-// An item costs its bytes and a length of one to five bytes; its id is its place. Thread-safe: adds take a lock once a batch,
-// reads none. Views stay good as long as the store: arenas are never freed, dead bytes are only counted.
+// An item costs its bytes and a length of one to five bytes; its id is its place. Thread-safe: adds
+// take a lock once a batch, reads none. Views stay good as long as the store: arenas are never
+// freed, dead bytes are only counted.
 #pragma once
 
 #include <array>
@@ -35,7 +37,8 @@ class ContentStore {
   explicit ContentStore(uint64_t bytes_max) : bytes_max_(bytes_max) {}
   ~ContentStore();
 
-  // Adds all or none; ids[i] belongs to items[i]. ResourceExhausted when their arenas do not fit bytes_max.
+  // Adds all or none; ids[i] belongs to items[i]. ResourceExhausted when their arenas do not fit
+  // bytes_max.
   absl::Status Add(absl::Span<const std::string_view> items, absl::Span<PayloadId> ids);
   absl::StatusOr<std::string_view> Read(PayloadId id) const;
   // The items are used no more.

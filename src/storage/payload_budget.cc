@@ -50,7 +50,8 @@ bool PayloadBudget::Grab(uint64_t bytes, uint64_t limit) {
 void PayloadBudget::Free(uint64_t bytes) {
   const uint64_t before = used_.fetch_sub(bytes);
   FOREBAY_CHECK(before >= bytes);
-  // Ordered against Await, which publishes its waiter before it looks at used_: one of the two sees the other.
+  // Ordered against Await, which publishes its waiter before it looks at used_: one of the two sees
+  // the other.
   if (waiting_.load() > 0) ServeWaiters();
 }
 

@@ -1,11 +1,12 @@
-// Counts payload memory against its limit and makes those wait who do not fit; nothing is ever taken that is not there.
+// Counts payload memory against its limit and makes those wait who do not fit; nothing is ever
+// taken that is not there.
 //
-//   used = reservations not yet turned into blocks + footprints of all blocks alive (also those only a send still holds)
-//   admitted in the ordinary way while used + bytes <= bytes_max - completion_reserve_bytes, and nobody waits before
-//   AdmitFromReserve: used + bytes <= bytes_max
+//   used = reservations not yet turned into blocks + footprints of all blocks alive (also those
+//   only a send still holds) admitted in the ordinary way while used + bytes <= bytes_max -
+//   completion_reserve_bytes, and nobody waits before AdmitFromReserve: used + bytes <= bytes_max
 //
-// Thread-safe. `admitted` callbacks run without a lock held, on the thread that freed the bytes, and must not block. It lives
-// until its owner and the last block have let go of it.
+// Thread-safe. `admitted` callbacks run without a lock held, on the thread that freed the bytes,
+// and must not block. It lives until its owner and the last block have let go of it.
 #pragma once
 
 #include <atomic>
@@ -49,14 +50,15 @@ class PayloadBudget {
   bool CanEverFit(uint64_t bytes) const;
   bool TryReserve(uint64_t bytes);
   void Unreserve(uint64_t bytes);
-  // Reserves `bytes` as soon as those who came before are served and there is room, then calls `admitted`; perhaps at once.
+  // Reserves `bytes` as soon as those who came before are served and there is room, then calls
+  // `admitted`; perhaps at once.
   WaiterId Await(uint64_t bytes, uint64_t tag, std::function<void()> admitted);
   // False if the waiter has been admitted: then its reservation stands.
   bool Cancel(WaiterId id);
   // Oldest first.
   std::vector<BudgetWaiter> Waiters() const;
-  // Admits a waiter out of turn, from what is kept back for groups that are about to complete. False if there is no room,
-  // or no such waiter any more.
+  // Admits a waiter out of turn, from what is kept back for groups that are about to complete.
+  // False if there is no room, or no such waiter any more.
   bool AdmitFromReserve(WaiterId id);
   void SetLimits(uint64_t bytes_max, uint64_t completion_reserve_bytes);
   BudgetUse use() const;

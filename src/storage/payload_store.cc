@@ -80,8 +80,8 @@ BlockList PayloadBuilder::Take() {
 absl::Status PayloadView::Slices(uint64_t offset, uint64_t size,
                                  std::vector<BlockSlice>* out) const {
   if (offset > bytes_ || size > bytes_ - offset) {
-    return absl::OutOfRangeError(absl::StrCat("bytes ", offset, " to ", offset + size,
-                                              " of a payload of ", bytes_));
+    return absl::OutOfRangeError(
+        absl::StrCat("bytes ", offset, " to ", offset + size, " of a payload of ", bytes_));
   }
   while (size > 0) {
     const BlockRef& block = blocks_[offset / Block::kBytesMax];

@@ -1,9 +1,11 @@
-// Where the bytes of rollouts live, from the push to the step that consumes them: the seam between RAM and the disk store.
+// Where the bytes of rollouts live, from the push to the step that consumes them: the seam between
+// RAM and the disk store.
 //
-// A stored payload is the rollout's encoded header, then its columns' bytes. Writing: reserve the footprint in the budget,
-// fill a PayloadBuilder (copying with crc on the way), Finish. Reading: Open takes references under one lock, slices need none.
-// Thread-safe, except that one builder belongs to one thread at a time. Ids carry a generation: an id that was freed reads
-// NotFound for ever.
+// A stored payload is the rollout's encoded header, then its columns' bytes. Writing: reserve the
+// footprint in the budget, fill a PayloadBuilder (copying with crc on the way), Finish. Reading:
+// Open takes references under one lock, slices need none. Thread-safe, except that one builder
+// belongs to one thread at a time. Ids carry a generation: an id that was freed reads NotFound for
+// ever.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +33,8 @@ struct BlockSlice {
 
 using BlockList = absl::InlinedVector<BlockRef, 1>;
 
-// A payload that is being written. A value; what it holds goes back to the budget if it is not finished.
+// A payload that is being written. A value; what it holds goes back to the budget if it is not
+// finished.
 class PayloadBuilder {
  public:
   PayloadBuilder() = default;
@@ -42,7 +45,8 @@ class PayloadBuilder {
   // What a payload of `bytes` bytes takes from the budget.
   static uint64_t Footprint(uint64_t bytes);
 
-  // `bytes`: header and columns together, above 0; `reserved`: Footprint(bytes), reserved by the caller, who passes it on.
+  // `bytes`: header and columns together, above 0; `reserved`: Footprint(bytes), reserved by the
+  // caller, who passes it on.
   PayloadBuilder(PayloadBudget* budget, uint64_t bytes);
 
   // The first bytes; at most a block's, in one piece.
@@ -99,15 +103,19 @@ class PayloadStore {
 
   virtual PayloadBudget& budget() = 0;
 
-  // Stores payloads that are written to the end; ids[i] belongs to payloads[i] and can be opened at once. `done` is called when
-  // the bytes are as safe as this store makes them, perhaps before Finish returns; until then nothing is acknowledged.
+  // Stores payloads that are written to the end; ids[i] belongs to payloads[i] and can be opened at
+  // once. `done` is called when the bytes are as safe as this store makes them, perhaps before
+  // Finish returns; until then nothing is acknowledged.
   using Done = std::function<void(const absl::Status&)>;
-  virtual void Finish(absl::Span<PayloadBuilder> payloads, absl::Span<PayloadId> ids, Done done) = 0;
+  virtual void Finish(absl::Span<PayloadBuilder> payloads, absl::Span<PayloadId> ids,
+                      Done done) = 0;
 
-  // Takes hold of payloads for reading. NotFound, naming the id, if one is not there; then nothing is appended.
+  // Takes hold of payloads for reading. NotFound, naming the id, if one is not there; then nothing
+  // is appended.
   virtual absl::Status Open(absl::Span<const PayloadId> ids, std::vector<PayloadView>* out) = 0;
 
-  // Forgets payloads; ids that are not there are ignored. Views and slices taken before stay good, and count until dropped.
+  // Forgets payloads; ids that are not there are ignored. Views and slices taken before stay good,
+  // and count until dropped.
   virtual void Free(absl::Span<const PayloadId> ids) = 0;
 
   virtual PayloadUse use() const = 0;

@@ -45,7 +45,9 @@ class RamPayloadStore : public PayloadStore {
   static constexpr size_t kChunk = 4096;
   using Chunk = std::array<Entry, kChunk>;
 
-  static size_t BlockCount(uint64_t bytes) { return (bytes + Block::kBytesMax - 1) / Block::kBytesMax; }
+  static size_t BlockCount(uint64_t bytes) {
+    return (bytes + Block::kBytesMax - 1) / Block::kBytesMax;
+  }
   Entry& At(uint64_t slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Entry* Find(PayloadId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   PayloadId Insert(PayloadBuilder& payload) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

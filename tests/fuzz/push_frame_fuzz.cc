@@ -1,5 +1,5 @@
-// The frame splitter: what it accepts protobuf accepts too, however the message is cut into slices. The first byte chooses
-// the cut.
+// The frame splitter: what it accepts protobuf accepts too, however the message is cut into slices.
+// The first byte chooses the cut.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

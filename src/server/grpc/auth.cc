@@ -35,7 +35,9 @@ void TokenAuthorizer::AddToken(std::string token, Role role) {
 }
 
 void TokenAuthorizer::Add(Rule rule) {
-  const auto longer = [](const Rule& a, const Rule& b) { return a.prefix.size() > b.prefix.size(); };
+  const auto longer = [](const Rule& a, const Rule& b) {
+    return a.prefix.size() > b.prefix.size();
+  };
   rules_.insert(std::upper_bound(rules_.begin(), rules_.end(), rule, longer), std::move(rule));
 }
 
@@ -64,8 +66,8 @@ absl::Status TokenAuthorizer::Check(std::string_view method, std::string_view be
                                                            : "the bearer token is not known");
   }
   if (known->role == needed || known->role == Role::kOperator) return absl::OkStatus();
-  return absl::PermissionDeniedError(absl::StrCat("the token's role is ", Name(known->role),
-                                                  ", the method needs ", Name(needed)));
+  return absl::PermissionDeniedError(
+      absl::StrCat("the token's role is ", Name(known->role), ", the method needs ", Name(needed)));
 }
 
 }  // namespace forebay::server

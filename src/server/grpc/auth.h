@@ -1,6 +1,7 @@
 // Bearer tokens and the roles that methods ask for.
 //
-// Immutable once built, so safe from any thread. Tokens are compared in constant time and never printed.
+// Immutable once built, so safe from any thread. Tokens are compared in constant time and never
+// printed.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,8 @@ class TokenAuthorizer {
  public:
   // An operator's token opens every method.
   void AddToken(std::string token, Role role);
-  // Methods whose name begins with `prefix` ("/forebay.v1.ActorService/") need `role`; the longest prefix decides. Methods
-  // without a rule need the operator's; with `open`, nobody needs a token.
+  // Methods whose name begins with `prefix` ("/forebay.v1.ActorService/") need `role`; the longest
+  // prefix decides. Methods without a rule need the operator's; with `open`, nobody needs a token.
   void AddRule(std::string prefix, Role role);
   void AddOpen(std::string prefix);
 

@@ -62,16 +62,15 @@ void Call::Begin() {
 absl::Status Call::Admit() const {
   if (shared_->calls.load(std::memory_order_relaxed) > shared_->calls_max) {
     constexpr uint32_t kRetryMs = 1000;
-    return WithRetryAfter(absl::ResourceExhaustedError(absl::StrCat(
-                              "more than ", shared_->calls_max, " calls at once")),
+    return WithRetryAfter(absl::ResourceExhaustedError(
+                              absl::StrCat("more than ", shared_->calls_max, " calls at once")),
                           kRetryMs);
   }
   if (!shared_->authorize) return absl::OkStatus();
   constexpr std::string_view kBearer = "Bearer ";
   const std::string value = Metadata("authorization");
   const bool bearer = std::string_view(value).substr(0, kBearer.size()) == kBearer;
-  return shared_->authorize(method(),
-                            bearer ? std::string_view(value).substr(kBearer.size()) : "");
+  return shared_->authorize(method(), bearer ? std::string_view(value).substr(kBearer.size()) : "");
 }
 
 std::string Call::Metadata(std::string_view key) const {
@@ -123,8 +122,8 @@ void Call::Answer(grpc::ByteBuffer body) {
   on_cancel_ = nullptr;
   served_->stats.sent_messages.fetch_add(1, std::memory_order_relaxed);
   const auto took = std::chrono::steady_clock::now() - began_;
-  served_->stats.Took(static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::microseconds>(took).count()));
+  served_->stats.Took(
+      static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(took).count()));
   CountEnd(grpc::StatusCode::OK);
   ++operations_;
   stream_.WriteAndFinish(body, grpc::WriteOptions(), grpc::Status::OK, &finish_done_);
@@ -263,8 +262,9 @@ bool Responder::cancelled() const {
 Deadline Responder::deadline() const { return link_->deadline; }
 
 void Responder::OnCancel(Task task) {
-  CallLink::Run(link_, true,
-                [task = std::move(task)](Call* call) mutable { call->SetOnCancel(std::move(task)); });
+  CallLink::Run(link_, true, [task = std::move(task)](Call* call) mutable {
+    call->SetOnCancel(std::move(task));
+  });
 }
 
 void StreamRef::Post(Task task) const {

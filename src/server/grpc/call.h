@@ -1,7 +1,7 @@
 // One RPC on the server: a state machine that its polling thread drives through gRPC's operations.
 //
-// A call owns itself: made waiting for a client, it deletes itself when its last operation has come back. Everything runs on
-// the poller's thread, except what CallLink offers.
+// A call owns itself: made waiting for a client, it deletes itself when its last operation has come
+// back. Everything runs on the poller's thread, except what CallLink offers.
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>
@@ -30,7 +30,8 @@ class CallLink {
   CallLink(std::shared_ptr<Mailbox> mailbox, Call* call, Deadline deadline)
       : mailbox(std::move(mailbox)), deadline(deadline), call(call) {}
 
-  // Runs `f(call)` on the call's thread: at once if this is it and `at_once`. Drops it if the call is over by then.
+  // Runs `f(call)` on the call's thread: at once if this is it and `at_once`. Drops it if the call
+  // is over by then.
   template <class F>
   static void Run(std::shared_ptr<CallLink> link, bool at_once, F f);
 
@@ -148,7 +149,8 @@ void CallLink::Run(std::shared_ptr<CallLink> link, bool at_once, F f) {
     if (link->call != nullptr) f(link->call);
     return;
   }
-  const std::shared_ptr<Mailbox> mailbox = link->mailbox;  // the task may be gone before Post returns
+  const std::shared_ptr<Mailbox> mailbox =
+      link->mailbox;  // the task may be gone before Post returns
   mailbox->Post([link = std::move(link), f = std::move(f)]() mutable {
     if (link->call != nullptr) f(link->call);
   });

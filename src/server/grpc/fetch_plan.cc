@@ -25,9 +25,9 @@ constexpr size_t kFillBytes = 64 * 1024;  // a multiple of every dtype's size
 // What all sequences' columns of one name agree on.
 struct ColumnPlan {
   std::string name;
-  const HeaderColumn* shape = nullptr;            // of the first sequence that has it; null: nobody has
+  const HeaderColumn* shape = nullptr;  // of the first sequence that has it; null: nobody has
   const ledger::WrittenColumn* written = nullptr;  // takes the place of stored ones
-  std::vector<batch::ColumnPlace> places;         // by slot
+  std::vector<batch::ColumnPlace> places;          // by slot
   batch::ColumnSpec spec;
 };
 
@@ -79,13 +79,13 @@ std::string Fill(uint32_t dtype, double missing, size_t size) {
 absl::Status CheckFill(const ColumnPlan& column) {
   const double missing = column.shape->missing;
   const auto dtype = static_cast<codec::DType>(column.shape->dtype);
-  const bool floats = dtype == codec::DType::kF64 || dtype == codec::DType::kF32 ||
-                      dtype == codec::DType::kBf16;
+  const bool floats =
+      dtype == codec::DType::kF64 || dtype == codec::DType::kF32 || dtype == codec::DType::kBf16;
   constexpr double kExact = 9007199254740992.0;
   if (missing == 0 || floats) return absl::OkStatus();
   if (dtype != codec::DType::kF16 && missing > -kExact && missing < kExact) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("column ", column.name, ": missing is ", missing,
-                                                    ", which its dtype cannot say"));
+  return absl::FailedPreconditionError(absl::StrCat("column ", column.name, ": missing is ",
+                                                    missing, ", which its dtype cannot say"));
 }
 
 const char* Zeros() {
@@ -121,7 +121,7 @@ class Planner {
   const v1::FetchRequest& request_;
   const FetchView& view_;
   storage::PayloadStore* const store_;
-  std::vector<PayloadId> ids_;  // distinct, ascending
+  std::vector<PayloadId> ids_;        // distinct, ascending
   std::vector<uint32_t> payload_of_;  // by slot, index into ids_
   std::vector<storage::PayloadView> payloads_;
   std::vector<RolloutHeader> headers_;
@@ -205,23 +205,23 @@ absl::Status Planner::PlaceStored(ColumnPlan* column, size_t slot) {
   const size_t at = from.FindColumn(column->name);
   if (at >= codec::kColumnsMax) {
     if (request_.fill_missing()) return absl::OkStatus();
-    return absl::FailedPreconditionError(
-        absl::StrCat("column ", column->name, ": rollout ",
-                     absl::Hex(view_.slots[slot].rollout.value), " lacks it"));
+    return absl::FailedPreconditionError(absl::StrCat("column ", column->name, ": rollout ",
+                                                      absl::Hex(view_.slots[slot].rollout.value),
+                                                      " lacks it"));
   }
   const HeaderColumn& found = from.columns[at];
   if (column->shape == nullptr) column->shape = &found;
   if (!SameShape(*column->shape, found)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "column ", column->name, ": rollouts of the micro-batch disagree on dtype, shape or domain"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("column ", column->name,
+                     ": rollouts of the micro-batch disagree on dtype, shape or domain"));
   }
   uint64_t offset = payloads_[payload_of_[slot]].header_bytes();
   for (size_t i = 0; i < at; ++i) offset += from.columns[i].bytes;
   const uint32_t sequence = view_.slots[slot].sequence;
   for (uint32_t s = 0; s < sequence; ++s) offset += codec::SequencePartBytes(from, found, s);
-  column->places[slot] = {.present = true,
-                          .offset = offset,
-                          .bytes = codec::SequencePartBytes(from, found, sequence)};
+  column->places[slot] = {
+      .present = true, .offset = offset, .bytes = codec::SequencePartBytes(from, found, sequence)};
   return absl::OkStatus();
 }
 
@@ -231,7 +231,8 @@ std::vector<batch::TokenRange> Planner::Masked(const ledger::Slot& slot, size_t 
   if (slot.mask_below == 0) return masked;
   const codec::HeaderSequence& sequence = header(index).sequences[slot.sequence];
   const auto runs = header(index).versions(sequence);
-  const bool whole = slot.mask_below == UINT32_MAX || (runs.empty() && slot.version < slot.mask_below);
+  const bool whole =
+      slot.mask_below == UINT32_MAX || (runs.empty() && slot.version < slot.mask_below);
   if (whole) {
     masked.push_back({0, slot.tokens});
     return masked;
@@ -345,8 +346,8 @@ absl::Status Planner::EmitColumn(const ColumnPlan& column, const batch::ColumnLa
   for (const batch::Segment& segment : layout.segments) {
     switch (segment.kind) {
       case batch::SegmentKind::kPayload:
-        FOREBAY_RETURN_IF_ERROR(EmitSlices(payloads_[payload_of_[segment.sequence]], segment.offset,
-                                           segment.bytes));
+        FOREBAY_RETURN_IF_ERROR(
+            EmitSlices(payloads_[payload_of_[segment.sequence]], segment.offset, segment.bytes));
         break;
       case batch::SegmentKind::kZero:
         EmitZeros(segment.bytes);

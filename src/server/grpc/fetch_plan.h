@@ -1,5 +1,5 @@
-// From a fetch request and the view of its micro-batch to the bytes of the answer: the layout message, and pieces of data that
-// refer to the store's blocks.
+// From a fetch request and the view of its micro-batch to the bytes of the answer: the layout
+// message, and pieces of data that refer to the store's blocks.
 //
 // Pure but for the payloads that it holds. Thread-safe: no shared state.
 #pragma once
@@ -15,7 +15,8 @@
 
 namespace forebay::server {
 
-// A piece of an answer: bytes of a block, or of memory that lives for ever (fills; `block` is then empty), or own bytes.
+// A piece of an answer: bytes of a block, or of memory that lives for ever (fills; `block` is then
+// empty), or own bytes.
 struct FetchPiece {
   storage::BlockRef block;
   std::string own;
@@ -29,8 +30,8 @@ struct FetchPlan {
   uint64_t bytes = 0;
 };
 
-// InvalidArgument for a bad request, FailedPrecondition for columns that are missing or disagree, NotFound if payloads are gone
-// (the step was aborted or committed meanwhile).
+// InvalidArgument for a bad request, FailedPrecondition for columns that are missing or disagree,
+// NotFound if payloads are gone (the step was aborted or committed meanwhile).
 absl::StatusOr<FetchPlan> PlanFetch(const v1::FetchRequest& request, const FetchView& view,
                                     storage::PayloadStore* store);
 

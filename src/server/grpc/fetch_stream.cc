@@ -148,9 +148,9 @@ void FetchStream::TakeView(absl::StatusOr<FetchView> view) {
   }
   const uint64_t wanted =
       request.frame_bytes() > 0 ? request.frame_bytes() : options_.limits.frame_bytes_default;
-  outgoing_ = Outgoing{.id = request.id(),
-                       .frame_bytes = std::clamp(wanted, kFrameBytesMin,
-                                                 options_.limits.frame_bytes_max)};
+  outgoing_ =
+      Outgoing{.id = request.id(),
+               .frame_bytes = std::clamp(wanted, kFrameBytesMin, options_.limits.frame_bytes_max)};
   outgoing_->left = plan->bytes;
   outgoing_->plan = *std::move(plan);
 }
@@ -166,7 +166,8 @@ void FetchStream::SendError(uint64_t id, const absl::Status& status) {
 
 void FetchStream::SendFrames() {
   // Never below the mark at which OnDrained comes.
-  const uint64_t queued_max = std::max<uint64_t>(options_.limits.queued_bytes_max, kDrainedBytes + 1);
+  const uint64_t queued_max =
+      std::max<uint64_t>(options_.limits.queued_bytes_max, kDrainedBytes + 1);
   while (outgoing_.has_value() && stream_->queued_bytes() < queued_max) {
     stream_->Write(NextFrame(&*outgoing_));
     if (outgoing_->left == 0) outgoing_.reset();

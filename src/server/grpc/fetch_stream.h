@@ -1,10 +1,12 @@
-// Serves TrainerService.Fetch: requests in, micro-batches out, payload bytes sent from the store's blocks without a copy.
+// Serves TrainerService.Fetch: requests in, micro-batches out, payload bytes sent from the store's
+// blocks without a copy.
 //
 //   request -> view of the micro-batch (engine) -> hold the payloads -> layout -> frames
 //
-// Answers come in the order of the requests; the next request is begun when the answer before it is in the write queue, and
-// frames are made only while the queue is short, so memory per stream is bounded. The same request gives the same bytes.
-// Each stream runs on its polling thread; the engine answers from any thread.
+// Answers come in the order of the requests; the next request is begun when the answer before it is
+// in the write queue, and frames are made only while the queue is short, so memory per stream is
+// bounded. The same request gives the same bytes. Each stream runs on its polling thread; the
+// engine answers from any thread.
 #pragma once
 
 #include <cstdint>
@@ -35,12 +37,14 @@ struct FetchView {
   uint64_t padded_tokens = 0;
   ledger::Totals mini_batch;
   std::vector<ledger::WrittenColumn> written;
-  std::vector<std::pair<SourceId, std::string>> sources;  // names of those that the slots' tasks belong to
+  std::vector<std::pair<SourceId, std::string>>
+      sources;  // names of those that the slots' tasks belong to
 };
 
 using FetchAnswer = std::function<void(absl::StatusOr<FetchView>)>;
 
-// What the handler needs of the rest of the daemon. Thread-safe; `answer` is called once, from any thread.
+// What the handler needs of the rest of the daemon. Thread-safe; `answer` is called once, from any
+// thread.
 class FetchEngine {
  public:
   virtual ~FetchEngine() = default;

@@ -80,20 +80,20 @@ class Health::Watcher final : public StreamHandler {
 
 void Health::AddTo(MethodTable* methods) {
   methods_ = methods;
-  methods->AddUnary("/grpc.health.v1.Health/Check", [this](const CallContext&, grpc::ByteBuffer body,
-                                                           Responder responder) {
-    const auto service = DecodeRequest(std::move(body));
-    if (!service.has_value()) {
-      responder.Fail(BadRequest());
-      return;
-    }
-    const uint32_t state = StateOf(*service);
-    if (state == kServiceUnknown) {
-      responder.Fail(absl::NotFoundError("unknown service"));
-    } else {
-      responder.Reply(EncodeResponse(state));
-    }
-  });
+  methods->AddUnary("/grpc.health.v1.Health/Check",
+                    [this](const CallContext&, grpc::ByteBuffer body, Responder responder) {
+                      const auto service = DecodeRequest(std::move(body));
+                      if (!service.has_value()) {
+                        responder.Fail(BadRequest());
+                        return;
+                      }
+                      const uint32_t state = StateOf(*service);
+                      if (state == kServiceUnknown) {
+                        responder.Fail(absl::NotFoundError("unknown service"));
+                      } else {
+                        responder.Reply(EncodeResponse(state));
+                      }
+                    });
   methods->AddStream("/grpc.health.v1.Health/Watch",
                      [this] { return std::make_unique<Watcher>(this); });
 }

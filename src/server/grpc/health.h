@@ -17,7 +17,8 @@ namespace forebay::server {
 
 class Health {
  public:
-  // Adds the two methods. Every service that is in the table by the time it is asked for has the server's own state.
+  // Adds the two methods. Every service that is in the table by the time it is asked for has the
+  // server's own state.
   void AddTo(MethodTable* methods);
   void SetServing(bool serving);
 

@@ -147,7 +147,8 @@ void IncomingRollouts::Fill(absl::Span<const std::string_view> payload,
       rollout_left_ = entry.payload_bytes;
       column_ = 0;
       crc_ = 0;
-      column_left_ = entry.error.ok() && entry.columns.count > 0 ? columns_[entry.columns.begin].bytes : 0;
+      column_left_ =
+          entry.error.ok() && entry.columns.count > 0 ? columns_[entry.columns.begin].bytes : 0;
       if (entry.error.ok()) EndColumns(entry);
     }
     while (rollout_left_ > 0 && slice < payload.size()) {

@@ -1,7 +1,9 @@
-// The rollouts of one push frame on their way into the store: planned from their headers, filled as payload arrives.
+// The rollouts of one push frame on their way into the store: planned from their headers, filled as
+// payload arrives.
 //
-// Not thread-safe: belongs to one stream. Order of calls for a frame with headers: Begin, Add for each, TakeUnreserved (and
-// reserve that much), Fill; then Fill for each further frame until left() is 0. Header views are used up to the first Fill's end.
+// Not thread-safe: belongs to one stream. Order of calls for a frame with headers: Begin, Add for
+// each, TakeUnreserved (and reserve that much), Fill; then Fill for each further frame until left()
+// is 0. Header views are used up to the first Fill's end.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +31,8 @@ struct RefusedRollout {
 class IncomingRollouts {
  public:
   void Begin(std::shared_ptr<const codec::NameTable> names);
-  // A rollout that is wrong is kept, to be refused when its payload has passed. An error here means that the size of its
-  // payload is not known, so that what follows cannot be read.
+  // A rollout that is wrong is kept, to be refused when its payload has passed. An error here means
+  // that the size of its payload is not known, so that what follows cannot be read.
   codec::FieldError Add(std::string_view header, const codec::HeaderRules& rules,
                         const storage::PayloadBudget& budget);
   // Memory that Fill will take and nobody has reserved yet.
@@ -47,7 +49,8 @@ class IncomingRollouts {
   uint64_t first_attempt() const { return first_attempt_; }
   const std::shared_ptr<const codec::NameTable>& names() const { return names_; }
 
-  // Of an ended rollout: whether, and why, it was refused; or else its payload, and its metadata appended to the batch.
+  // Of an ended rollout: whether, and why, it was refused; or else its payload, and its metadata
+  // appended to the batch.
   bool Refused(uint32_t index, RefusedRollout* refused) const;
   storage::PayloadBuilder Take(uint32_t index, PushBatch* batch);
   // One wrong rollout spoils its group.

@@ -1,6 +1,7 @@
 // Which methods the server has, by full name, and how they fare.
 //
-// Filled before the server starts, then read by all polling threads; the counters are atomic. Not thread-safe while it is filled.
+// Filled before the server starts, then read by all polling threads; the counters are atomic. Not
+// thread-safe while it is filled.
 #pragma once
 
 #include <array>
@@ -19,8 +20,9 @@
 namespace forebay::server {
 
 struct MethodStats {
-  static constexpr size_t kCodes = 17;           // of grpc::StatusCode
-  static constexpr size_t kLatencyBuckets = 32;  // bucket i: below 2^i microseconds; the last: all others
+  static constexpr size_t kCodes = 17;  // of grpc::StatusCode
+  static constexpr size_t kLatencyBuckets =
+      32;  // bucket i: below 2^i microseconds; the last: all others
   std::array<std::atomic<uint64_t>, kCodes> ended{};
   std::array<std::atomic<uint64_t>, kLatencyBuckets> latency{};  // unary calls
   std::atomic<uint64_t> latency_sum_us{0};

@@ -24,7 +24,8 @@ void Mailbox::Post(Task task) {
   }
   tasks_.push_back(std::move(task));
   if (woken_) return;
-  // gRPC wakes a polling thread by an alarm that is due at once. One is under way at most, for whatever comes until it rings.
+  // gRPC wakes a polling thread by an alarm that is due at once. One is under way at most, for
+  // whatever comes until it rings.
   woken_ = true;
   alarm_ = std::make_unique<grpc::Alarm>();
   alarm_->Set(queue_, std::chrono::system_clock::time_point(), kMail);

@@ -1,7 +1,7 @@
 // A polling thread with its completion queue, and the mailbox by which other threads reach it.
 //
-// Post may be called from any thread and after the poller is gone (then the task is dropped). All else belongs to the thread
-// that runs Run, or happens before it starts.
+// Post may be called from any thread and after the poller is gone (then the task is dropped). All
+// else belongs to the thread that runs Run, or happens before it starts.
 #pragma once
 
 #include <grpcpp/alarm.h>
@@ -50,7 +50,8 @@ class Mailbox {
   grpc::ServerCompletionQueue* queue_ = nullptr;
   absl::Mutex mutex_;
   std::vector<Task> tasks_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Task> own_tasks_;  // posted by the poller's thread itself: run after the event, no wake-up needed
+  std::vector<Task>
+      own_tasks_;  // posted by the poller's thread itself: run after the event, no wake-up needed
   bool woken_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);

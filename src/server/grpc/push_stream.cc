@@ -35,8 +35,8 @@ class PushStream final : public StreamHandler {
   void OnDone() override;
 
  private:
-  // A batch on its way through store and engine: the sequence number of the frame that is answered with it, and for each
-  // rollout its index within the frame that began it.
+  // A batch on its way through store and engine: the sequence number of the frame that is answered
+  // with it, and for each rollout its index within the frame that began it.
   struct Pending {
     PushBatch batch;
     PushGroupRequest group;
@@ -123,16 +123,15 @@ absl::Status PushStream::TakeFrame() {
   if (session_.value == 0) return absl::InvalidArgumentError("session: is 0 in the first frame");
   const bool goes_on = incoming_.left() > 0;
   if (goes_on && !frame_.rollouts().empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("rollouts: the rollouts before lack ",
-                                                   incoming_.left(), " bytes of payload"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("rollouts: the rollouts before lack ", incoming_.left(), " bytes of payload"));
   }
   if (!goes_on) {
     if (absl::Status status = PlanRollouts(); !status.ok()) return status;
   }
   if (frame_.payload_bytes() > incoming_.left()) {
     return absl::InvalidArgumentError(absl::StrCat("payload: has ", frame_.payload_bytes(),
-                                                   " bytes, the rollouts take ",
-                                                   incoming_.left()));
+                                                   " bytes, the rollouts take ", incoming_.left()));
   }
   frames_.push_back({.number = frame_.frame(), .bytes = message_bytes_});
   bytes_in_flight_ += message_bytes_;
@@ -146,8 +145,8 @@ absl::Status PushStream::PlanRollouts() {
     const codec::FieldError error = incoming_.Add(header, rules, options_.store->budget());
     if (error.ok()) continue;
     // Nobody knows how much payload to skip.
-    return absl::InvalidArgumentError(absl::StrCat("rollouts[", incoming_.size(), "].", error.field,
-                                                   ": ", error.message));
+    return absl::InvalidArgumentError(
+        absl::StrCat("rollouts[", incoming_.size(), "].", error.field, ": ", error.message));
   }
   return groups_ ? CheckGroup() : absl::OkStatus();
 }
@@ -221,10 +220,11 @@ void PushStream::PushEnded(uint32_t begin, FrameRecord* record) {
   ++record->waits_for;
   pending->ids.resize(payloads.size());
   if (groups_) pending->group = std::move(group_);
-  // The store may call back from another thread, and after the stream is gone: the engine takes over all the same.
+  // The store may call back from another thread, and after the stream is gone: the engine takes
+  // over all the same.
   options_.store->Finish(absl::MakeSpan(payloads), absl::MakeSpan(pending->ids),
-                         [this, pending, ref = ref_, options = options_, groups = groups_](
-                             const absl::Status& status) {
+                         [this, pending, ref = ref_, options = options_,
+                          groups = groups_](const absl::Status& status) {
                            if (status.ok()) {
                              SendToEngine(options, groups, this, ref, pending);
                              return;

@@ -1,10 +1,12 @@
-// Serves ActorService.Push and PushGroup: frames in, payload bytes into the store, metadata to the engine, replies in order.
+// Serves ActorService.Push and PushGroup: frames in, payload bytes into the store, metadata to the
+// engine, replies in order.
 //
-//   frame -> split -> decode and check headers -> reserve memory (wait if there is none: the stream is not read on)
+//   frame -> split -> decode and check headers -> reserve memory (wait if there is none: the stream
+//   is not read on)
 //         -> copy with crc into the store -> engine -> reply
 //
-// A stream's thread runs all of it; the engine answers from any thread. Bytes in flight per stream are bounded by
-// PushLimits. A rollout that is refused is answered for, its payload skipped.
+// A stream's thread runs all of it; the engine answers from any thread. Bytes in flight per stream
+// are bounded by PushLimits. A rollout that is refused is answered for, its payload skipped.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +25,8 @@
 namespace forebay::server {
 
 struct PushedRollout {
-  // `rewards_present` and `reward` are unset: they follow from `rewards` by the settings of the attempt's source.
+  // `rewards_present` and `reward` are unset: they follow from `rewards` by the settings of the
+  // attempt's source.
   shard::RolloutMeta meta;
   uint64_t column_bits = 0;  // NameTable::ColumnBits
   codec::Range rewards;      // in PushBatch::rewards
@@ -45,8 +48,8 @@ struct PushGroupRequest {
 // One entry a rollout, in the batch's order. The message of an accepted one is empty.
 using PushAnswer = std::function<void(std::vector<shard::PushOutcome> outcomes)>;
 
-// What the handler needs of the rest of the daemon. Thread-safe; `answer` is called once, from any thread. The engine owns the
-// payloads of a batch from the call on: refused ones it frees.
+// What the handler needs of the rest of the daemon. Thread-safe; `answer` is called once, from any
+// thread. The engine owns the payloads of a batch from the call on: refused ones it frees.
 class PushEngine {
  public:
   virtual ~PushEngine() = default;

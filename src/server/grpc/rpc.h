@@ -1,7 +1,8 @@
 // How a method is served: unary handlers with a Responder, stream handlers with a Stream.
 //
-// Every call belongs to one polling thread, which runs all of its callbacks; they must not block. Responder and StreamRef may
-// be used from any thread; Stream belongs to the callbacks. Bodies are raw byte buffers; typed.h adds protobuf messages.
+// Every call belongs to one polling thread, which runs all of its callbacks; they must not block.
+// Responder and StreamRef may be used from any thread; Stream belongs to the callbacks. Bodies are
+// raw byte buffers; typed.h adds protobuf messages.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
@@ -36,7 +37,8 @@ class CallContext {
 
 class CallLink;  // what a call and the handles on it share
 
-// Answers a unary call, once. Dropped without an answer, it answers INTERNAL: nobody waits for ever.
+// Answers a unary call, once. Dropped without an answer, it answers INTERNAL: nobody waits for
+// ever.
 class Responder {
  public:
   explicit Responder(std::shared_ptr<CallLink> link) : link_(std::move(link)) {}
@@ -50,7 +52,8 @@ class Responder {
   // The client is gone or its deadline is over; an answer would be dropped.
   bool cancelled() const;
   Deadline deadline() const;
-  // Runs on the polling thread when the call is cancelled before it is answered, at most once; at once if it is already.
+  // Runs on the polling thread when the call is cancelled before it is answered, at most once; at
+  // once if it is already.
   void OnCancel(Task task);
 
  private:
@@ -65,7 +68,8 @@ class StreamRef {
  public:
   StreamRef() = default;
   explicit StreamRef(std::shared_ptr<CallLink> link) : link_(std::move(link)) {}
-  // Runs the task on the stream's thread, after what was posted before; drops it if the stream is done by then.
+  // Runs the task on the stream's thread, after what was posted before; drops it if the stream is
+  // done by then.
   void Post(Task task) const;
 
  private:
@@ -76,10 +80,11 @@ class StreamRef {
 class Stream {
  public:
   virtual ~Stream() = default;
-  // Asks for the next message: OnMessage or OnHalfClose follows. At most one is asked for at a time; not asking is what slows
-  // the client down.
+  // Asks for the next message: OnMessage or OnHalfClose follows. At most one is asked for at a
+  // time; not asking is what slows the client down.
   virtual void Read() = 0;
-  // Queues a message. Never refused: the handler looks at queued_bytes, stops producing, and goes on at OnDrained.
+  // Queues a message. Never refused: the handler looks at queued_bytes, stops producing, and goes
+  // on at OnDrained.
   virtual void Write(grpc::ByteBuffer body) = 0;
   // Bytes written but not yet taken by the transport.
   virtual size_t queued_bytes() const = 0;

@@ -105,8 +105,9 @@ absl::Status RpcServer::Impl::Start(const RpcServerOptions& options, MethodTable
   builder.SetMaxReceiveMessageSize(static_cast<int>(options.message_bytes_max));
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0);
-  // gRPC would widen the receive window by measured bandwidth times delay. On one machine that only fills memory with bytes
-  // that wait to be read, at half as much CPU again for the page faults. Large messages still open the window as they need.
+  // gRPC would widen the receive window by measured bandwidth times delay. On one machine that only
+  // fills memory with bytes that wait to be read, at half as much CPU again for the page faults.
+  // Large messages still open the window as they need.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   // A peer that is gone without a word is noticed; idle actors may ping.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
@@ -156,7 +157,8 @@ RpcServer::Impl::~Impl() {
     Shutdown(std::chrono::milliseconds(0));
     return;
   }
-  // Start failed before the threads ran; gRPC wants the server stopped and the queues drained all the same.
+  // Start failed before the threads ran; gRPC wants the server stopped and the queues drained all
+  // the same.
   if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
   for (const auto& poller : pollers_) {
     if (poller->running()) poller->StopNow();

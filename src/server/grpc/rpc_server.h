@@ -1,9 +1,10 @@
-// The gRPC server in the style that measured best: one generic service, a completion queue per polling thread, one polling
-// thread by default, handlers that do not block, raw byte buffers.
+// The gRPC server in the style that measured best: one generic service, a completion queue per
+// polling thread, one polling thread by default, handlers that do not block, raw byte buffers.
 //
-// Nothing else of gRPC's server side is used: the callback or synchronous API, and gRPC's own health and reflection services
-// (which are callback services), would bring pollers of their own that compete with ours for every event. So health.h and
-// reflection.h are handlers on this layer. Thread-safe after Start; Shutdown once, not from a handler.
+// Nothing else of gRPC's server side is used: the callback or synchronous API, and gRPC's own
+// health and reflection services (which are callback services), would bring pollers of their own
+// that compete with ours for every event. So health.h and reflection.h are handlers on this layer.
+// Thread-safe after Start; Shutdown once, not from a handler.
 #pragma once
 
 #include <chrono>
@@ -26,8 +27,10 @@ struct TlsFiles {
   std::string client_ca;  // not empty: clients must show a certificate that it signed
 };
 
-// Decides on a call before its handler runs; `bearer_token` is "" when there is none. Runs on polling threads.
-using Authorizer = std::function<absl::Status(std::string_view method, std::string_view bearer_token)>;
+// Decides on a call before its handler runs; `bearer_token` is "" when there is none. Runs on
+// polling threads.
+using Authorizer =
+    std::function<absl::Status(std::string_view method, std::string_view bearer_token)>;
 
 struct RpcServerOptions {
   // "127.0.0.1:7400" (port 0: a free one), "[::1]:7400", "unix:/path".
@@ -53,7 +56,8 @@ class RpcServer {
   // The TCP port of each address, 0 for unix sockets.
   const std::vector<int>& ports() const { return ports_; }
 
-  // Takes no new calls, tells streams to end, waits up to `drain` for calls that run, cancels the rest, and joins the threads.
+  // Takes no new calls, tells streams to end, waits up to `drain` for calls that run, cancels the
+  // rest, and joins the threads.
   void Shutdown(std::chrono::milliseconds drain);
 
  private:

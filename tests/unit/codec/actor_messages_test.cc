@@ -17,9 +17,15 @@ TEST(ActorMessages, AssignmentsReadBackAsTheyWereWritten) {
     const std::string partial = v1::Partial().SerializeAsString();
     for (AssignmentFields& f : fields) {
       const auto small = [&] { return static_cast<uint32_t>(RandomNumber(prng)); };
-      f = {.attempt_id = RandomNumber(prng), .token = small(), .seed = RandomNumber(prng),
-           .group_id = RandomNumber(prng), .attempt = small(), .source = small(),
-           .version = {small(), small()}, .lease_ms = small(), .eval_run = RandomNumber(prng),
+      f = {.attempt_id = RandomNumber(prng),
+           .token = small(),
+           .seed = RandomNumber(prng),
+           .group_id = RandomNumber(prng),
+           .attempt = small(),
+           .source = small(),
+           .version = {small(), small()},
+           .lease_ms = small(),
+           .eval_run = RandomNumber(prng),
            .task_id = RandomNumber(prng)};
       ids.push_back(RandomText(prng));
       std::string content;
@@ -73,7 +79,11 @@ TEST(ActorMessages, TaskContentReadsBack) {
 TEST(ActorMessages, PushRepliesReadBack) {
   std::string bytes;
   const std::vector<OutcomeFields> outcomes = {
-      {.index = 3, .attempt_id = 1ull << 60, .result = 5, .field = "columns[2].bytes", .message = "is 1"},
+      {.index = 3,
+       .attempt_id = 1ull << 60,
+       .result = 5,
+       .field = "columns[2].bytes",
+       .message = "is 1"},
       {.index = 0, .attempt_id = 0, .result = 2, .field = "", .message = ""}};
   AppendPushReply(7, 300, outcomes, &bytes);
   v1::PushReply reply;

@@ -73,7 +73,8 @@ TEST(CheckRolloutHeader, NamesTheFieldThatIsWrong) {
       {"status", [](auto* h) { h->set_status(static_cast<v1::RolloutStatus>(4)); }},
       {"sequences", [](auto* h) { h->clear_sequences(); }},
       {"sequences[1].tokens", [](auto* h) { h->mutable_sequences(1)->set_tokens(0); }},
-      {"sequences[0].prompt_tokens", [](auto* h) { h->mutable_sequences(0)->set_prompt_tokens(11); }},
+      {"sequences[0].prompt_tokens",
+       [](auto* h) { h->mutable_sequences(0)->set_prompt_tokens(11); }},
       {"sequences[0].loss_tokens", [](auto* h) { h->mutable_sequences(0)->set_loss_tokens(11); }},
       {"sequences[0].advantage", [&](auto* h) { h->mutable_sequences(0)->set_advantage(nan); }},
       {"sequences[1].versions", [](auto* h) { h->mutable_sequences(1)->set_loss_tokens(3); }},
@@ -95,7 +96,9 @@ TEST(CheckRolloutHeader, NamesTheFieldThatIsWrong) {
       {"columns[3].dtype", [](auto* h) { h->mutable_columns(3)->set_dtype(v1::DType(14)); }},
       {"columns[3].domain", [](auto* h) { h->mutable_columns(3)->set_domain(v1::Domain(7)); }},
       {"columns[2].inner",
-       [](auto* h) { for (int i = 0; i < 3; ++i) h->mutable_columns(2)->add_inner(1); }},
+       [](auto* h) {
+         for (int i = 0; i < 3; ++i) h->mutable_columns(2)->add_inner(1);
+       }},
       {"columns[2].inner[1]", [](auto* h) { h->mutable_columns(2)->set_inner(1, 0); }},
       {"columns[2].inner", [](auto* h) { h->mutable_columns(2)->clear_inner(); }},
       {"columns[0].dtype", [](auto* h) { h->mutable_columns(0)->set_dtype(v1::DTYPE_I64); }},

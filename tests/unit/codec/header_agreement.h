@@ -1,4 +1,5 @@
-// Whether the hand decoders and the generated code understand the same of some bytes; for tests and fuzzers.
+// Whether the hand decoders and the generated code understand the same of some bytes; for tests and
+// fuzzers.
 //
 // Pure functions; safe from any thread. They return "" or what differs.
 #pragma once
@@ -102,7 +103,8 @@ inline std::string CompareHeader(const RolloutHeader& ours, const v1::RolloutHea
   return "";
 }
 
-// Any bytes: both refuse them, or both understand the same. Headers over the limits are refused by us alone.
+// Any bytes: both refuse them, or both understand the same. Headers over the limits are refused by
+// us alone.
 inline std::string HeaderDisagreement(std::string_view bytes, RolloutHeader* reused) {
   FieldError error;
   const bool ours = DecodeRolloutHeader(bytes, reused, &error);
@@ -113,8 +115,8 @@ inline std::string HeaderDisagreement(std::string_view bytes, RolloutHeader* reu
   return ours ? CompareHeader(*reused, message) : "";
 }
 
-// A frame's headers and group are decoded later, so only what the splitter reads is compared; it refuses groups of the wire
-// format, which proto3 cannot express.
+// A frame's headers and group are decoded later, so only what the splitter reads is compared; it
+// refuses groups of the wire format, which proto3 cannot express.
 inline std::string FrameDisagreement(const PushFrameView& ours, const v1::PushFrame& theirs) {
   if (ours.session() != theirs.session()) return "session";
   if (ours.frame() != theirs.frame()) return "frame";
@@ -148,14 +150,16 @@ inline std::string AcquireDisagreement(std::string_view bytes) {
   AcquireRequest ours;
   v1::AcquireRequest theirs;
   const bool mine = DecodeAcquireRequest(bytes, &ours);
-  if (mine != theirs.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return "accepted";
+  if (mine != theirs.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+    return "accepted";
   if (!mine) return "";
   if (ours.session != theirs.session() || ours.request_id != theirs.request_id() ||
       ours.max != theirs.max() || ours.loads_any_version != theirs.loads_any_version() ||
       ours.wait_ms != theirs.wait_ms()) {
     return "scalar";
   }
-  if (ours.policy != theirs.version().policy() || ours.version.branch != theirs.version().branch() ||
+  if (ours.policy != theirs.version().policy() ||
+      ours.version.branch != theirs.version().branch() ||
       ours.version.number != theirs.version().number()) {
     return "version";
   }

@@ -12,8 +12,9 @@
 namespace forebay::codec {
 
 inline std::string RandomText(Prng& prng) {
-  static constexpr const char* kTexts[] = {"", "reward", "tokens", "loss_mask", "caf\xc3\xa9",
-                                           "\xe2\x82\xac", "\xf0\x9f\x8c\x8a", "a.b_c9"};
+  static constexpr const char* kTexts[] = {
+      "",      "reward", "tokens", "loss_mask", "caf\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x8c\x8a",
+      "a.b_c9"};
   return kTexts[prng.Below(8)];
 }
 

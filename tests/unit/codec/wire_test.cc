@@ -40,9 +40,9 @@ TEST(Wire, KnowsUtf8) {
                            "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf"}) {
     EXPECT_TRUE(IsUtf8(good)) << good;
   }
-  for (const char* bad : {"\x80", "\xc3", "\xc0\x80", "\xc1\xbf", "\xe0\x9f\xbf", "\xed\xa0\x80",
-                          "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80",
-                          "long enough for a word \xff", "\xe2\x82"}) {
+  for (const char* bad :
+       {"\x80", "\xc3", "\xc0\x80", "\xc1\xbf", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xf0\x8f\xbf\xbf",
+        "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "long enough for a word \xff", "\xe2\x82"}) {
     EXPECT_FALSE(IsUtf8(bad)) << bad;
   }
 }

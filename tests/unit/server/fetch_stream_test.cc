@@ -44,7 +44,8 @@ class FetchStreamTest : public ::testing::Test {
     stream_ = server_->OpenStream(kFetch, &context_);
   }
 
-  // Stores a rollout of the sequences' lengths, all its bytes random, and adds its sequences as slots.
+  // Stores a rollout of the sequences' lengths, all its bytes random, and adds its sequences as
+  // slots.
   void AddRollout(const std::vector<uint32_t>& lengths, bool routed, uint32_t mask_below = 0) {
     v1::RolloutHeader header;
     uint32_t total = 0;
@@ -173,8 +174,8 @@ TEST_F(FetchStreamTest, FillsTheLastRouteWithTheMissingValue) {
   const Fetched fetched = Fetch(Request({"routed_experts"}));
   ASSERT_EQ(fetched.error, 0) << fetched.message;
   const std::string missing(12, '\xff');
-  EXPECT_EQ(fetched.data, payloads_[0].substr(25, 4 * 12) + missing + payloads_[1].substr(35, 6 * 12) +
-                              missing);
+  EXPECT_EQ(fetched.data,
+            payloads_[0].substr(25, 4 * 12) + missing + payloads_[1].substr(35, 6 * 12) + missing);
   EXPECT_EQ(fetched.layout.columns(0).domain(), v1::DOMAIN_TOKEN);
 }
 
@@ -184,7 +185,8 @@ TEST_F(FetchStreamTest, MasksTokensOfOldVersionsAndShiftsTheMask) {
   v1::FetchRequest request = Request({"loss_mask"});
   EXPECT_EQ(Fetch(request).data, std::string(5, '\0') + std::string(5, '\1'));
   request.set_mask_alignment(v1::MASK_ALIGNMENT_PREDICTING);
-  EXPECT_EQ(Fetch(request).data, std::string(4, '\0') + std::string(5, '\1') + std::string(1, '\0'));
+  EXPECT_EQ(Fetch(request).data,
+            std::string(4, '\0') + std::string(5, '\1') + std::string(1, '\0'));
 }
 
 TEST_F(FetchStreamTest, RefusesOrFillsMissingColumns) {

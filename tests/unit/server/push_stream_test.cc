@@ -41,9 +41,8 @@ class FakeEngine : public PushEngine {
       }
     }
     batches_.push_back(std::move(batch));
-    threads_.emplace_back([answer = std::move(answer), outcomes = std::move(outcomes)] {
-      answer(outcomes);
-    });
+    threads_.emplace_back(
+        [answer = std::move(answer), outcomes = std::move(outcomes)] { answer(outcomes); });
   }
   void PushGroup(PushBatch batch, PushGroupRequest group, PushAnswer answer) override {
     group_ = std::move(group);

@@ -1,13 +1,14 @@
-// A blocking client of raw byte buffers, and a server on a free loopback port, for the tests of the gRPC layer.
+// A blocking client of raw byte buffers, and a server on a free loopback port, for the tests of the
+// gRPC layer.
 //
 // One thread at a time, except that a server has its own.
 #pragma once
 
-#include <gtest/gtest.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/codegen/client_unary_call.h>
 #include <grpcpp/impl/codegen/rpc_method.h>
 #include <grpcpp/support/sync_stream.h>
+#include <gtest/gtest.h>
 
 #include <chrono>
 #include <memory>
@@ -52,8 +53,9 @@ class TestServer {
                      grpc::ClientContext* context) {
     const grpc::internal::RpcMethod rpc(method, grpc::internal::RpcMethod::NORMAL_RPC);
     grpc::ByteBuffer answer;
-    const grpc::Status status = grpc::internal::BlockingUnaryCall<grpc::ByteBuffer, grpc::ByteBuffer>(
-        channel_.get(), rpc, context, Body(request), &answer);
+    const grpc::Status status =
+        grpc::internal::BlockingUnaryCall<grpc::ByteBuffer, grpc::ByteBuffer>(
+            channel_.get(), rpc, context, Body(request), &answer);
     if (status.ok()) *response = Text(std::move(answer));
     return status;
   }

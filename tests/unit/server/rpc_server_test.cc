@@ -35,10 +35,10 @@ class EchoStream : public StreamHandler {
 };
 
 void AddEcho(MethodTable* methods) {
-  methods->AddUnary("/test.Echo/Unary", [](const CallContext&, grpc::ByteBuffer body,
-                                           Responder responder) {
-    responder.Reply(std::move(body));
-  });
+  methods->AddUnary("/test.Echo/Unary",
+                    [](const CallContext&, grpc::ByteBuffer body, Responder responder) {
+                      responder.Reply(std::move(body));
+                    });
   methods->AddStream("/test.Echo/Stream", [] { return std::make_unique<EchoStream>(); });
 }
 
@@ -81,9 +81,10 @@ TEST(RpcServer, RefusesAnUnknownMethod) {
 
 TEST(RpcServer, SendsCodeMessageAndRetryTime) {
   MethodTable methods;
-  methods.AddUnary("/test.Echo/Full", [](const CallContext&, grpc::ByteBuffer, Responder responder) {
-    responder.Fail(WithRetryAfter(absl::ResourceExhaustedError("full"), 250));
-  });
+  methods.AddUnary("/test.Echo/Full",
+                   [](const CallContext&, grpc::ByteBuffer, Responder responder) {
+                     responder.Fail(WithRetryAfter(absl::ResourceExhaustedError("full"), 250));
+                   });
   TestServer server(&methods);
   grpc::ClientContext context;
   TestServer::SetDeadline(&context);
@@ -111,11 +112,12 @@ TEST(RpcServer, TheHandlerSeesCancellation) {
   absl::Notification called;
   absl::Notification cancelled;
   std::optional<Responder> held;
-  methods.AddUnary("/test.Echo/Hang", [&](const CallContext&, grpc::ByteBuffer, Responder responder) {
-    held.emplace(std::move(responder));
-    held->OnCancel([&] { cancelled.Notify(); });
-    called.Notify();
-  });
+  methods.AddUnary("/test.Echo/Hang",
+                   [&](const CallContext&, grpc::ByteBuffer, Responder responder) {
+                     held.emplace(std::move(responder));
+                     held->OnCancel([&] { cancelled.Notify(); });
+                     called.Notify();
+                   });
   TestServer server(&methods);
   grpc::ClientContext context;
   TestServer::SetDeadline(&context);
@@ -139,12 +141,12 @@ TEST(RpcServer, TheHandlerSeesTheDeadlinePass) {
   MethodTable methods;
   absl::Notification cancelled;
   std::optional<Responder> held;
-  methods.AddUnary("/test.Echo/Hang", [&](const CallContext& call, grpc::ByteBuffer,
-                                          Responder responder) {
-    EXPECT_LT(call.deadline(), std::chrono::system_clock::now() + std::chrono::seconds(30));
-    held.emplace(std::move(responder));
-    held->OnCancel([&] { cancelled.Notify(); });
-  });
+  methods.AddUnary(
+      "/test.Echo/Hang", [&](const CallContext& call, grpc::ByteBuffer, Responder responder) {
+        EXPECT_LT(call.deadline(), std::chrono::system_clock::now() + std::chrono::seconds(30));
+        held.emplace(std::move(responder));
+        held->OnCancel([&] { cancelled.Notify(); });
+      });
   TestServer server(&methods);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
@@ -258,10 +260,11 @@ TEST(RpcServer, ShutdownEndsStreamsAndCancelsWhatHangs) {
   AddEcho(&methods);
   absl::Notification called;
   std::optional<Responder> held;
-  methods.AddUnary("/test.Echo/Hang", [&](const CallContext&, grpc::ByteBuffer, Responder responder) {
-    held.emplace(std::move(responder));
-    called.Notify();
-  });
+  methods.AddUnary("/test.Echo/Hang",
+                   [&](const CallContext&, grpc::ByteBuffer, Responder responder) {
+                     held.emplace(std::move(responder));
+                     called.Notify();
+                   });
   TestServer server(&methods);
   grpc::ClientContext stream_context;
   auto stream = server.OpenStream("/test.Echo/Stream", &stream_context);

@@ -15,9 +15,13 @@ namespace {
 TEST(ContentStore, GivesBackItemsOfAllSizes) {
   ContentStore store(uint64_t{1} << 30);
   Prng prng(1);
-  std::vector<std::string> items = {"", "a", std::string(127, 'b'), std::string(128, 'c'),
+  std::vector<std::string> items = {"",
+                                    "a",
+                                    std::string(127, 'b'),
+                                    std::string(128, 'c'),
                                     std::string(ContentStore::kArenaBytes, 'd'),
-                                    std::string(ContentStore::kArenaBytes - 3, 'e'), "f"};
+                                    std::string(ContentStore::kArenaBytes - 3, 'e'),
+                                    "f"};
   for (int i = 0; i < 5'000; ++i) items.emplace_back(prng.Below(2'000), static_cast<char>(i));
   std::vector<std::string_view> views(items.begin(), items.end());
   std::vector<PayloadId> ids(items.size());
@@ -56,8 +60,8 @@ TEST(ContentStore, RefusesIdsThatAreNotItsOwn) {
   PayloadId id;
   const std::string_view item = "item";
   ASSERT_TRUE(store.Add({&item, 1}, {&id, 1}).ok());
-  for (const uint64_t wrong : {uint64_t{0}, uint64_t{5}, id.value + 100, UINT64_MAX,
-                               id.value + (uint64_t{1} << 20)}) {
+  for (const uint64_t wrong :
+       {uint64_t{0}, uint64_t{5}, id.value + 100, UINT64_MAX, id.value + (uint64_t{1} << 20)}) {
     EXPECT_EQ(store.Read(PayloadId(wrong)).status().code(), absl::StatusCode::kNotFound) << wrong;
   }
 }
