@@ -142,7 +142,8 @@ class Fetcher:
         for fetch in self._fetches:
             while fetch.asked < len(fetch.requests):
                 coming = (len(self._asked) + 1) * self._typical_bytes
-                if self._asked and (len(self._asked) >= REQUESTS_MAX or held + coming > self._budget):
+                requests_max = REQUESTS_MAX if self._typical_bytes else 1  # sizes are not known yet
+                if self._asked and (len(self._asked) >= requests_max or held + coming > self._budget):
                     return
                 if not self._asked and held and held + coming > self._budget:
                     return  # what is held is taken first
@@ -204,6 +205,7 @@ class Fetcher:
                 continue
             if frame.layout is not None:
                 assembly = Assembly(frame.layout)
+                self._expect(assembly.nbytes)
             if assembly is None:
                 raise _errors.InternalError("the first frame of a micro-batch has no layout")
             if frame.data:
@@ -215,6 +217,11 @@ class Fetcher:
                 assembly = None
                 self._answered(fetch, mb)
 
+    def _expect(self, nbytes: int) -> None:
+        with self.condition:
+            self._typical_bytes = max(1, nbytes, self._typical_bytes * 7 // 8)
+            self._ask()
+
     def _answered(self, fetch: Fetch, item: Any) -> None:
         with self.condition:
             self._asked.popleft()
@@ -223,7 +230,6 @@ class Fetcher:
                 fetch.ready.append(item)
                 if isinstance(item, MicroBatch):
                     fetch.held_bytes += item.nbytes
-                    self._typical_bytes = max(item.nbytes, self._typical_bytes * 7 // 8)
             if fetch.received == len(fetch.requests) and not fetch.ready and fetch in self._fetches:
                 self._fetches.remove(fetch)
             self._ask()

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence,
 import numpy as np
 
 from . import _errors
+from ._columns import dtype_name, numpy_dtype
 from ._fetch import Fetch, requests_of
 from ._messages import trainer as wire
+from ._messages.types import Column
 from ._micro_batch import MicroBatch, Totals, put_message, totals_of
 from ._policy import Version, version_of
 
@@ -114,9 +116,8 @@ class Step:
         names += [name for name in columns if name not in names]
         rows = len(mb.columns["tokens"]) if "tokens" in mb.columns else mb.num_tokens
         for column in message.columns:
-            value = np.frombuffer(message.data, np.uint8)  # one copy of what was sent serves this pass too
-            mb.columns.setdefault(column.name, _padded(value, column, message, rows))
-            mb.dtypes.setdefault(column.name, "float32")
+            mb.columns[column.name] = _padded(message, column, rows)  # for this pass; later ones fetch it
+            mb.dtypes[column.name] = dtype_name(column.dtype)
 
     def commit(self) -> Version:
         """Makes the step consumed, after the optimizer; exactly once, whichever rank comes first."""
@@ -180,7 +181,7 @@ class Step:
             raise _errors.Conflict(f"step {self.number} is {self.state}")
         if self._ahead is not None:
             coming, fetch = self._ahead
-            if coming[: len(places)] == places and not any(place in self._put for place in places):
+            if not fetch.closed and coming[: len(places)] == places and not any(place in self._put for place in places):
                 return self._take_ahead(len(places))
             self._drop()
         rest = self._rest_after(places)
@@ -213,17 +214,15 @@ class Step:
             self._ahead = None
 
 
-def _padded(data: "np.ndarray[Any, Any]", column: Any, message: Any, rows: int) -> "np.ndarray[Any, Any]":
-    """The rows of one column of a PutColumns message, with zeros for the padding."""
-    from ._columns import numpy_dtype
-
+def _padded(message: wire.PutColumnsRequest, column: Column, rows: int) -> "np.ndarray[Any, Any]":
+    """The rows of one column of what was put, with zeros for the padding."""
     begin = 0
     for other in message.columns:
         if other is column:
             break
         begin += other.bytes
-    values = data[begin : begin + column.bytes].view(numpy_dtype(column.dtype))
-    values = values.reshape(-1, *column.inner)
+    data = np.frombuffer(message.data, np.uint8, column.bytes, begin)
+    values = data.view(numpy_dtype(column.dtype)).reshape(-1, *column.inner)
     out = np.zeros((rows, *column.inner), values.dtype)
     out[: len(values)] = values
     return out

@@ -1,0 +1,104 @@
+"""Loaders and settings, without a daemon."""
+
+import datetime
+import gzip
+import json
+import sys
+import types
+
+import numpy as np
+import pytest
+from forebay import _sources
+from forebay._messages import types as wire
+
+
+def tasks(dataset, id_field="id", weight=None):
+    return list(_sources.tasks(dataset, id_field, weight))
+
+
+def test_ids_come_from_the_field_or_from_the_content():
+    named, hashed, same, other = tasks([{"id": 7, "q": 1}, {"q": 1, "r": 2}, {"r": 2, "q": 1}, {"q": 2}])
+    assert named.external_id == "7" and json.loads(named.payload) == {"id": 7, "q": 1}
+    assert hashed.external_id == same.external_id != other.external_id
+    assert [t.external_id for t in tasks([{"uid": "a"}], id_field="uid")] == ["a"]
+
+
+def test_values_that_json_does_not_know():
+    item = {"a": np.float32(0.5), "b": np.arange(3), "c": b"x", "d": datetime.date(2026, 1, 2), "e": (1, 2)}
+    (task,) = tasks([item])
+    assert json.loads(task.payload) == {"a": 0.5, "b": [0, 1, 2], "c": "x", "d": "2026-01-02", "e": [1, 2]}
+    with pytest.raises(TypeError, match="object"):
+        tasks([{"a": object()}])
+    assert tasks([b"raw"])[0].payload == b"raw"
+
+
+def test_weights():
+    assert [t.weight for t in tasks([{"w": 2}, {"w": 0}], weight="w")] == [2.0, 0.0]
+    assert [t.weight for t in tasks([{"w": 2}], weight=lambda item: item["w"] / 4)] == [0.5]
+    assert tasks([{}])[0].weight is None
+
+
+def test_files(tmp_path):
+    items = [{"q": "é"}, {"q": "b"}]
+    lines = "\n".join(json.dumps(item) for item in items)
+    (tmp_path / "a.jsonl").write_text(lines)
+    (tmp_path / "a.json").write_text(json.dumps(items))
+    with gzip.open(tmp_path / "a.jsonl.gz", "wt", encoding="utf-8") as file:
+        file.write(lines)
+    for name in ("a.jsonl", "a.json", "a.jsonl.gz"):
+        assert list(_sources.items(str(tmp_path / name))) == items
+        assert list(_sources.items(tmp_path / name)) == items
+    (tmp_path / "bad.jsonl").write_text('{"q": 1}\n{"q": \n')
+    with pytest.raises(ValueError, match=r"bad.jsonl:2"):
+        list(_sources.items(tmp_path / "bad.jsonl"))
+    with pytest.raises(ValueError, match="a.csv"):
+        list(_sources.items("a.csv"))
+
+
+def test_parquet_is_read_in_batches(monkeypatch):
+    class ParquetFile:
+        def __init__(self, path):
+            assert path == "a.parquet"
+
+        def iter_batches(self):
+            for rows in ([{"q": 1}], [{"q": 2}, {"q": 3}]):
+                yield types.SimpleNamespace(to_pylist=lambda rows=rows: rows)
+
+    fake = types.ModuleType("pyarrow.parquet")
+    fake.ParquetFile = ParquetFile
+    package = types.ModuleType("pyarrow")
+    package.parquet = fake
+    monkeypatch.setitem(sys.modules, "pyarrow", package)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", fake)
+    assert list(_sources.items("a.parquet")) == [{"q": 1}, {"q": 2}, {"q": 3}]
+
+
+def test_requests_are_bounded_by_count_and_bytes():
+    small = tasks([{"id": i} for i in range(10_000)])
+    assert [len(b) for b in _sources.batches(small)] == [4096, 4096, 1808]
+    large = tasks([{"id": i, "text": "x" * 500_000} for i in range(9)])
+    sizes = [sum(len(t.payload) for t in b) for b in _sources.batches(large)]
+    assert sum(len(b) for b in _sources.batches(large)) == 9 and max(sizes) < 3 << 20
+
+
+def test_settings_by_keyword():
+    made = _sources.settings(
+        "math",
+        {
+            "group_size": 8,
+            "sampling": {"temperature": 0.5},
+            "purpose": "eval",
+            "late": "mask_old_tokens",
+            "reward_timeout_s": 1.5,
+            "complete_at": 6,
+            "complete_minimum": 2,
+            "keep_equal_rewards": True,
+            "max_lag": 0,
+        },
+    )
+    assert (made.name, made.group_size, made.purpose, made.late) == ("math", 8, 2, wire.LATE_MASK_OLD_TOKENS)
+    assert (made.reward_timeout_ms, made.sampling_json, made.max_lag) == (1500, '{"temperature": 0.5}', 0)
+    assert (made.completeness.at_least, made.completeness.minimum) == (6, 2)
+    changed = _sources.settings("math", {"complete_minimum": 3}, made)
+    assert (changed.completeness.at_least, changed.completeness.minimum) == (6, 3)
+    assert changed.group_size == 8 and made.completeness.minimum == 2
