@@ -26,6 +26,7 @@ log = logging.getLogger("forebay")
 SERVICE = "/forebay.v1.ActorService/"
 LONG_POLL_S = 10.0
 ACQUIRE_MAX = 4096
+ACQUIRE_LINGER_S = 0.005
 LEASES_PER_CALL = 32_768
 RENEW_INTERVAL_S = 5.0
 REWARDS_PER_CALL = 4096
@@ -192,6 +193,12 @@ class LeaseKeeper:
             with self._condition:
                 while self._acquiring and len(self._leases) >= self._slots:
                     self._condition.wait()
+                if self._leases and self._slots - len(self._leases) < self._slots // 8:
+                    # Few of many slots are free: a moment later there are more, and one call serves them all.
+                    self._condition.wait_for(
+                        lambda: self._slots - len(self._leases) >= self._slots // 8 or not self._acquiring,
+                        ACQUIRE_LINGER_S,
+                    )
                 if not self._acquiring:
                     break
                 free = min(self._slots - len(self._leases), ACQUIRE_MAX)

@@ -12,6 +12,7 @@ from . import _adapters
 from ._columns import Column, Encoded, encode_column, to_numpy
 from ._errors import InvalidRollout
 from ._messages import types as wire
+from ._wire import varint
 
 Array = Any  # a numpy array, a torch tensor, or a sequence of numbers
 STATUSES = {
@@ -287,6 +288,8 @@ class _EncodedColumn:
         self._head, self._bytes, self._sequence_bytes = head, nbytes, sequence_bytes
 
     def encode(self) -> bytes:
+        if not self._sequence_bytes and self._bytes:
+            return self._head + b"\x30" + varint(self._bytes)
         return self._head + wire.Column(bytes=self._bytes, sequence_bytes=self._sequence_bytes).encode()
 
 
