@@ -506,7 +506,7 @@ def _on_sigterm(actor: _BaseActor[Any]) -> None:
     _installed_in = os.getpid()
 
     def handler(number: int, frame: Optional[FrameType]) -> None:
-        for each in list(_terminated):
+        for each in list(_terminated) if _installed_in == os.getpid() else ():  # not in a forked child
             each._save_and_close(SIGTERM_GRACE_S)
         if callable(before):
             before(number, frame)

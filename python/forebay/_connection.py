@@ -175,10 +175,9 @@ class Connection:
         self.__dict__.update(state, _lock=threading.RLock(), _channels={}, _stubs={})
 
     def _stub(self, kind: str, method: str, purpose: str) -> Any:
+        if self._pid != os.getpid():
+            self._begin_process()
         with self._lock:
-            if self._pid != os.getpid():
-                # What the parent opened is the parent's; closing it here would disturb nobody, and help nobody.
-                self._pid, self._channels, self._stubs = os.getpid(), {}, {}
             stub = self._stubs.get((method, purpose))
             if stub is None:
                 channel = self._channels.get(purpose)
@@ -187,6 +186,15 @@ class Connection:
                 # No serializers: messages are encoded and decoded here.
                 stub = self._stubs[method, purpose] = getattr(channel, kind)(method)
             return stub
+
+    def _begin_process(self) -> None:
+        """After a fork: the parent's channels are its own, and its threads may have held the lock."""
+        with _fork_lock:
+            if self._pid != os.getpid():
+                _inherited.append(self._channels)  # never closed here
+                self._lock = threading.RLock()
+                self._channels, self._stubs, self._reached = {}, {}, False
+                self._pid = os.getpid()
 
     def _open(self) -> grpc.Channel:
         # Channels of one purpose each, so that calls never queue behind payload bytes.
@@ -267,14 +275,26 @@ class Connection:
         raise failure from None
 
     def close(self) -> None:
+        if self._pid != os.getpid():
+            return  # of a parent, or never used
         with self._lock:
-            mine = self._pid == os.getpid()
             channels, self._channels, self._stubs = self._channels, {}, {}
-        for channel in channels.values() if mine else ():
+        for channel in channels.values():
             channel.close()
 
 
 _serial = itertools.count(1)
+_inherited: List[Dict[str, grpc.Channel]] = []
+_fork_lock = threading.RLock()
+
+
+def _renew_fork_lock() -> None:
+    global _fork_lock
+    _fork_lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_fork_lock)
 
 
 def thread_name(purpose: str) -> str:

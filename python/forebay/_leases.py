@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -62,6 +63,7 @@ class LeaseKeeper:
         loads_any_version: bool,
     ) -> None:
         self._connection = connection
+        self._pid = os.getpid()
         self.name, self.engine = name, engine
         self._sources, self._slots, self._site = list(sources), slots, site
         self._loads_any_version = loads_any_version
@@ -123,7 +125,9 @@ class LeaseKeeper:
     # ---- what assignments call
 
     def finish(self, lease: Lease) -> bool:
-        """Frees the lease's slot; False if that had happened."""
+        """Frees the lease's slot; False if that had happened, or is the matter of the process that forked this one."""
+        if self._pid != os.getpid():
+            return False
         with self._condition:
             if lease.over:
                 return False
@@ -157,6 +161,8 @@ class LeaseKeeper:
 
     def stop_acquiring(self, error: Optional[BaseException] = None) -> None:
         """No more assignments; those that nobody took go back. `error` reaches whoever waits for one."""
+        if self._pid != os.getpid():
+            return
         with self._condition:
             self._acquiring = False
             self._condition.notify_all()
@@ -167,6 +173,8 @@ class LeaseKeeper:
 
     def close(self, timeout: float = 10.0) -> None:
         """Gives everything back and ends the session; waits up to `timeout` seconds for what is on its way."""
+        if self._pid != os.getpid():
+            return
         deadline = time.monotonic() + timeout
         self.stop_acquiring()
         for lease in list(self._leases.values()):

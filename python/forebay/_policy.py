@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from dataclasses import dataclass
@@ -86,6 +87,7 @@ class Watch:
 
     def __init__(self, connection: Connection, session: Callable[[], int], policy: str) -> None:
         self._connection, self._session, self._policy = connection, session, policy
+        self._pid = os.getpid()
         self.news: Mailbox[Version] = Mailbox()
         self.latest: Optional[Version] = None  # newest that is published
         self.first_heard: Dict[Tuple[int, int], float] = {}  # (branch, number): by the monotonic clock
@@ -104,8 +106,9 @@ class Watch:
         return self._scope.cancelled
 
     def close(self) -> None:
-        self._scope.cancel()
-        self.news.close()
+        if self._pid == os.getpid():  # a forked child drops what its parent goes on with
+            self._scope.cancel()
+            self.news.close()
 
     def _run(self) -> None:
         meter().enter_thread()

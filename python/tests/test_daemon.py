@@ -344,6 +344,30 @@ def test_a_run_works_in_other_processes(run, method):
     assert run.sources()["math"].tasks == 1  # the parent goes on
 
 
+def forked_actor(run, answers):
+    with run.sync.actor("child", slots=1) as actor, actor.next(20) as a:
+        a.push(rollout(), reward=1)
+        answers.put(a.task_id)
+
+
+def test_a_fork_beside_a_busy_actor_disturbs_neither(run):
+    run.load("math", [{"id": str(i)} for i in range(8)], group_size=2, max_lag=5)
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+    with run.sync.actor("parent", slots=3) as actor:
+        held = [actor.next(20) for _ in range(3)]
+        children = [context.Process(target=forked_actor, args=(run, answers)) for _ in range(2)]
+        for child in children:
+            child.start()
+        for a in held:
+            with a:
+                assert a.push(rollout(), reward=1) is fb.PushResult.ACCEPTED
+        for child in children:
+            child.join(30)
+            assert child.exitcode == 0
+    assert run.sources()["math"].rollouts == 5
+
+
 def test_a_daemon_that_ends_is_waited_for_and_then_named(run):
     assert run.load("math", [{"id": "one"}]).added == 1
     run.daemon.stop()
