@@ -42,7 +42,7 @@ absl::Status State::CheckOne(const OpenStep& c) const {
   if (held != nullptr && held->live()) {
     const StepSpec spec = Normalized(c.spec);
     if (spec == held->spec) return absl::OkStatus();
-    if (c.replan) return CheckReplan(*held, spec);
+    if (c.replan || options_.mutations.replan_in_place) return CheckReplan(*held, spec);
     std::optional<std::string> difference = SelectionDifference(spec, held->spec);
     if (!difference) difference = PackingDifference(spec, held->spec);
     return absl::FailedPreconditionError(
@@ -122,7 +122,7 @@ absl::Status State::Replan(Step& step, Generation generation, const StepSpec& sp
   const bool other_groups = SelectionDifference(spec, step.spec).has_value();
   step.spec = spec;
   step.generation = generation;
-  step.revision = Revision(step.revision.value + 1);
+  if (!options_.mutations.replan_in_place) step.revision = Revision(step.revision.value + 1);
   step.next_version = step.train_version;
   step.next_version.number += spec.mini_batches;
   ++counters_.steps_replanned;

@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/ids.h"
+#include "base/mutations.h"
 #include "codec/archive.h"
 #include "codec/peer_channel.h"
 #include "ledger/counters.h"
@@ -31,6 +32,7 @@ struct Options {
   uint64_t run_seed = 0;
   uint32_t shards = 1;
   uint32_t open_steps_max = 2;
+  Mutations mutations = {};
 };
 
 struct Source {

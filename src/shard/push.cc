@@ -1,7 +1,8 @@
 // Pushes of rollouts and partial attempts, and rewards that come late.
 //
-// A push with the last token of an attempt is taken as long as the attempt has not been handed out again, also when its lease
-// is over; and a push that is in already gets its first answer again. Payloads of what is not taken are dead at once.
+// A push with the last token of an attempt is taken as long as the attempt has not been handed out
+// again, also when its lease is over; and a push that is in already gets its first answer again.
+// Payloads of what is not taken are dead at once.
 #include <algorithm>
 #include <cmath>
 
@@ -39,8 +40,8 @@ void Machine::Run(const PutRollouts& c, Tag tag, Effects* effects) {
   for (size_t i = 0; i < c.rollouts.size(); ++i) {
     PushOutcome& outcome = reply.outcomes[i];
     if (session == kNone) {
-      outcome = Refuse(PushResult::kUnknown, "session",
-                       std::string(UnknownSession(c.session).message()));
+      outcome =
+          Refuse(PushResult::kUnknown, "session", std::string(UnknownSession(c.session).message()));
       FreePayload(c.rollouts[i].payload, 0, effects);
       continue;
     }
@@ -71,8 +72,9 @@ PushOutcome Machine::PutFound(uint32_t slot, const RolloutMeta& meta, PayloadId*
   }
   AttemptRecord& attempt = tables_.attempt(slot);
   if (meta.lease.token == 0 || meta.lease.token > attempt.token) {
-    return Refuse(PushResult::kInvalid, "token",
-                  absl::StrCat("token ", meta.lease.token, "; the last one given is ", attempt.token));
+    return Refuse(
+        PushResult::kInvalid, "token",
+        absl::StrCat("token ", meta.lease.token, "; the last one given is ", attempt.token));
   }
   if (meta.lease.token < attempt.token && !options_.mutations.accept_old_tokens) {
     return Refuse(PushResult::kLeaseLost, "token",
@@ -126,11 +128,13 @@ PushOutcome Machine::PutLate(uint32_t slot) {
     SourceCounters& counters = SourceOf(attempt.group).counters;
     ++(stale ? counters.stale : counters.late);
   }
-  return stale ? Refuse(PushResult::kStale, "versions", "the attempt's branch of versions was abandoned")
+  return stale ? Refuse(PushResult::kStale, "versions",
+                        "the attempt's branch of versions was abandoned")
                : Refuse(PushResult::kLate, "", "the group is complete without it");
 }
 
-// A rollout that no step could train any more is not taken; its attempt is handed out again, to be done with newer weights.
+// A rollout that no step could train any more is not taken; its attempt is handed out again, to be
+// done with newer weights.
 bool Machine::RefusedAsStale(std::span<const SequenceMeta> sequences, PolicyVersion assigned,
                              const codec::SourceSettings& settings, PushOutcome* outcome) const {
   if (settings.late != codec::LateRule::kDrop && settings.late != codec::LateRule::kWait) {
@@ -148,8 +152,8 @@ void Machine::PutPartial(uint32_t slot, const RolloutMeta& meta, PolicyVersion a
                          Effects* effects) {
   AttemptRecord& attempt = tables_.attempt(slot);
   std::vector<SequenceMeta> scratch;
-  const uint32_t oldest = rollout::VersionBy(codec::LagOf::kOldest, SequencesOf(meta, &scratch),
-                                             assigned.number);
+  const uint32_t oldest =
+      rollout::VersionBy(codec::LagOf::kOldest, SequencesOf(meta, &scratch), assigned.number);
   if (attempt.partial != PayloadId()) FreePayload(attempt.partial, 0, effects);
   attempt.partial = meta.payload;
   attempt.partial_version = oldest;
@@ -228,7 +232,8 @@ PushResult Machine::SetReward(const LateReward& reward, Effects* effects) {
   if (attempt.state == AttemptState::kClosed) return PushResult::kLate;
   if (attempt.state != AttemptState::kDone) return PushResult::kUnknown;
   const uint8_t all = AllRewards(SettingsOfGroup(attempt.group));
-  if (!std::isfinite(reward.reward) || reward.rewards_present == 0 || (reward.rewards_present & ~all)) {
+  if (!std::isfinite(reward.reward) || reward.rewards_present == 0 ||
+      (reward.rewards_present & ~all)) {
     return PushResult::kInvalid;
   }
   // Without a rollout it was rewarded before its group closed, or came too late.

@@ -1,9 +1,11 @@
-// The replicated half of a shard: tasks, attempts under leases, groups, rollouts, reservations, evaluations.
+// The replicated half of a shard: tasks, attempts under leases, groups, rollouts, reservations,
+// evaluations.
 //
-// Apply runs committed commands, one after another; the same commands in the same order give the same state (Hash) and the
-// same effects on every replica. It never refuses by crashing: whatever a command holds, the state stays consistent, and a
-// refused command changes nothing. Not thread-safe; one thread drives a shard. The queries are cheap unless they say
-// otherwise, and what they return by pointer or view lives until the next Apply.
+// Apply runs committed commands, one after another; the same commands in the same order give the
+// same state (Hash) and the same effects on every replica. It never refuses by crashing: whatever a
+// command holds, the state stays consistent, and a refused command changes nothing. Not
+// thread-safe; one thread drives a shard. The queries are cheap unless they say otherwise, and what
+// they return by pointer or view lives until the next Apply.
 #pragma once
 
 #include <cstdint>
@@ -43,12 +45,12 @@ struct SourceView {
   uint64_t tasks = 0;
   uint64_t quarantined = 0;
   uint64_t epoch = 0;
-  uint64_t groups_open = 0;      // incomplete
+  uint64_t groups_open = 0;  // incomplete
   uint64_t groups_ready = 0;
   uint64_t groups_reserved = 0;
   uint64_t ready_tokens = 0;
-  uint64_t in_flight = 0;        // attempts leased
-  uint64_t outstanding = 0;      // rollouts that admission counts
+  uint64_t in_flight = 0;    // attempts leased
+  uint64_t outstanding = 0;  // rollouts that admission counts
   uint64_t outstanding_max = 0;
   double survival = 1;
   double mean_reward = 0;
@@ -66,7 +68,7 @@ struct SessionView {
   const std::string* client = nullptr;
   uint64_t leases = 0;
   uint64_t pushed = 0;
-  uint64_t failed = 0;  // failed, aborted or expired
+  uint64_t failed = 0;    // failed, aborted or expired
   PolicyVersion version;  // that it said it holds, at its last Acquire
 };
 
@@ -97,7 +99,7 @@ struct RolloutView {
   PolicyVersion version;  // the oldest
   PayloadId payload;
   uint64_t payload_bytes = 0;
-  StepId step;            // when reserved
+  StepId step;  // when reserved
 };
 
 struct TaskView {
@@ -105,7 +107,7 @@ struct TaskView {
   PayloadId content;
   uint64_t rollouts = 0;  // of finished groups
   uint64_t groups = 0;
-  double pass_a = 1;      // Beta(a, b) of the pass rate, prior included
+  double pass_a = 1;  // Beta(a, b) of the pass rate, prior included
   double pass_b = 1;
   uint32_t failures = 0;
   bool quarantined = false;
@@ -120,12 +122,12 @@ struct EvalView {
   PolicyVersion version;
   uint32_t attempts = 0;
   bool done = false;
-  uint64_t tasks = 0;        // of the source when the run began
+  uint64_t tasks = 0;  // of the source when the run began
   uint64_t tasks_done = 0;
   uint64_t rollouts = 0;
-  uint64_t failed = 0;       // attempts given up
-  // Over tasks that are done: sums of the task's mean reward, of its square, and of pass@(2^i). With several shards the
-  // reader adds the sums up before it divides.
+  uint64_t failed = 0;  // attempts given up
+  // Over tasks that are done: sums of the task's mean reward, of its square, and of pass@(2^i).
+  // With several shards the reader adds the sums up before it divides.
   double mean_sum = 0;
   double mean_square_sum = 0;
   std::vector<double> pass_sums;
@@ -139,11 +141,13 @@ class State {
   State(State&&) noexcept;
   State& operator=(State&&) noexcept;
 
-  // Runs a committed command. `tag` names the call that waits for the answer, 0 for none. Appends to `effects`.
+  // Runs a committed command. `tag` names the call that waits for the answer, 0 for none. Appends
+  // to `effects`.
   void Apply(const Command& command, Tag tag, Effects* effects);
 
   void Snapshot(codec::Writer& writer) const;
-  // Replaces this state. False, and an unspecified but valid state, when the bytes are not a snapshot of this shard.
+  // Replaces this state. False, and an unspecified but valid state, when the bytes are not a
+  // snapshot of this shard.
   bool Restore(codec::Reader& reader);
   // Of the snapshot; costs as much as one.
   uint64_t Hash() const;
@@ -160,7 +164,8 @@ class State {
   std::vector<SourceView> Sources() const;
   std::vector<SessionView> Sessions() const;
   std::optional<SessionView> Session(SessionId session) const;
-  // Up to `limit` entries from `*cursor` (0 at first) on; moves it, and sets it to UINT64_MAX at the end.
+  // Up to `limit` entries from `*cursor` (0 at first) on; moves it, and sets it to UINT64_MAX at
+  // the end.
   std::vector<LeaseView> Leases(uint64_t* cursor, size_t limit) const;
   std::vector<RolloutView> Rollouts(uint64_t* cursor, size_t limit) const;
   // Of one source, in the order of adding.
@@ -173,11 +178,13 @@ class State {
   std::optional<EvalView> Eval(EvalRunId run) const;
   // The lease is live: its token is the last one and its attempt has not come in or gone back.
   bool LeaseHeld(const LeaseRef& lease) const;
-  // What an attempt belongs to; nullopt when it is not known (any more). What decoding a push needs.
+  // What an attempt belongs to; nullopt when it is not known (any more). What decoding a push
+  // needs.
   std::optional<TaskId> TaskOf(AttemptId attempt) const;
   // Of rollouts that are held or reserved, partial attempts not counted.
   uint64_t payload_bytes() const;
-  // Memory of all tables, task contents and payloads excluded; and what one rollout costs in them at a group of `group_size`.
+  // Memory of all tables, task contents and payloads excluded; and what one rollout costs in them
+  // at a group of `group_size`.
   uint64_t memory_bytes() const;
   static double BytesPerRollout(uint32_t group_size);
 

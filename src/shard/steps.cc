@@ -72,7 +72,8 @@ Machine::Verdict Machine::Judge(uint32_t r, const codec::SourceSettings& setting
   return verdict;
 }
 
-// Takes rollouts over the limit out of a ready group. False when too few are left, and the group is dropped.
+// Takes rollouts over the limit out of a ready group. False when too few are left, and the group is
+// dropped.
 bool Machine::Cull(uint32_t slot, uint32_t max_lag, uint32_t train, Effects* effects) {
   GroupRecord& group = tables_.group(slot);
   const codec::SourceSettings& settings = SettingsOfGroup(slot);
@@ -142,8 +143,8 @@ uint32_t Machine::OldestReady(const codec::Reserve& m) const {
   for (uint32_t i = 0; i < sources_.size(); ++i) {
     const uint32_t slot = sources_[i].ready.front();
     if (slot == kNone) continue;
-    const bool taken = m.sources.empty() ||
-                       std::find(m.sources.begin(), m.sources.end(), SourceId(i)) != m.sources.end();
+    const bool taken = m.sources.empty() || std::find(m.sources.begin(), m.sources.end(),
+                                                      SourceId(i)) != m.sources.end();
     if (!taken) continue;
     if (oldest == kNone) {
       oldest = slot;
