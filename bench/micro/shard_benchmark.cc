@@ -1,6 +1,8 @@
-// A shard's state machine alone: assignments, pushes, groups that complete, steps that reserve and commit.
+// A shard's state machine alone: assignments, pushes, groups that complete, steps that reserve and
+// commit.
 //
-// An iteration is a batch of 64; s_per_item is for one assignment or one rollout. Rewards alternate, so every group becomes ready and is trained.
+// An iteration is a batch of 64; s_per_item is for one assignment or one rollout. Rewards
+// alternate, so every group becomes ready and is trained.
 #include <benchmark/benchmark.h>
 
 #include <memory>

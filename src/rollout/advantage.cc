@@ -58,8 +58,7 @@ FilterResult FilterGroup(const codec::SourceSettings& settings, const Baseline& 
     return settings.advantage == codec::AdvantageKind::kNone ? FilterResult::kKeep
                                                              : FilterResult::kSingle;
   }
-  const bool equal =
-      baseline.high - baseline.low <= kEpsilon || baseline.deviation <= kEpsilon;
+  const bool equal = baseline.high - baseline.low <= kEpsilon || baseline.deviation <= kEpsilon;
   return equal && !settings.keep_equal_rewards ? FilterResult::kEqual : FilterResult::kKeep;
 }
 

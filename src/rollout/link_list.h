@@ -1,7 +1,8 @@
-// A doubly linked list through records of a SlotTable: no allocation, O(1) at both ends and for removal of any member.
+// A doubly linked list through records of a SlotTable: no allocation, O(1) at both ends and for
+// removal of any member.
 //
-// `kLink` is the Link member of the record that this list uses; a record is in at most one list for each of its Links. Not
-// thread-safe. Callers keep track of which list a record is in.
+// `kLink` is the Link member of the record that this list uses; a record is in at most one list for
+// each of its Links. Not thread-safe. Callers keep track of which list a record is in.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +54,8 @@ class LinkList {
     --size_;
   }
 
-  // Calls `check(slot)` for every member; false when a check says so or the links do not form this list. Safe on any links.
+  // Calls `check(slot)` for every member; false when a check says so or the links do not form this
+  // list. Safe on any links.
   template <class Check>
   bool Walk(const SlotTable<T>& table, Check check) const {
     uint32_t previous = kNone;

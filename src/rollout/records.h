@@ -1,6 +1,8 @@
-// The records of attempts, groups and rollouts. A slot number stands for a record within its table; kNone for none.
+// The records of attempts, groups and rollouts. A slot number stands for a record within its table;
+// kNone for none.
 //
-// Plain values, kept small: at a group of 16 one rollout costs less than 192 bytes with its attempt and its share of the group.
+// Plain values, kept small: at a group of 16 one rollout costs less than 192 bytes with its attempt
+// and its share of the group.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +25,11 @@ enum class AttemptState : uint8_t {
 // An attempt, and its lease while it has one.
 struct AttemptRecord {
   // Bits of `flags`.
-  static constexpr uint8_t kReported = 1;  // the holder of the last token said how it ended; saying so again changes nothing
-  static constexpr uint8_t kTaken = 2;     // the last token's rollout was accepted, and dropped since
-  static constexpr uint8_t kCounted = 4;   // counted as late or stale
-  static constexpr uint8_t kStale = 8;     // ... as stale
+  static constexpr uint8_t kReported =
+      1;  // the holder of the last token said how it ended; saying so again changes nothing
+  static constexpr uint8_t kTaken = 2;  // the last token's rollout was accepted, and dropped since
+  static constexpr uint8_t kCounted = 4;  // counted as late or stale
+  static constexpr uint8_t kStale = 8;    // ... as stale
 
   uint32_t slot_state = 0;
   uint32_t link = kNone;  // next pending attempt of the group
@@ -59,9 +62,9 @@ enum class CloseReason : uint8_t { kNone, kComplete, kTaskRemoved, kRewound, kBu
 struct GroupRecord {
   // Bits of `flags`.
   static constexpr uint8_t kPastDeadline = 1;  // `complete_minimum` rollouts suffice
-  static constexpr uint8_t kRetry = 2;         // in the list of groups with attempts to hand out again
-  static constexpr uint8_t kFresh = 4;         // in the list of groups with attempts never handed out
-  static constexpr uint8_t kPushed = 8;        // by PutGroup, without assignments
+  static constexpr uint8_t kRetry = 2;   // in the list of groups with attempts to hand out again
+  static constexpr uint8_t kFresh = 4;   // in the list of groups with attempts never handed out
+  static constexpr uint8_t kPushed = 8;  // by PutGroup, without assignments
 
   uint32_t slot_state = 0;
   uint32_t link = kNone;
@@ -69,18 +72,18 @@ struct GroupRecord {
   Link waiting;  // in the list of groups with pending attempts
   uint32_t first_attempt = kNone;
   uint32_t pending_head = kNone;
-  uint32_t credits = 0;   // rollouts that admission counts for it
+  uint32_t credits = 0;  // rollouts that admission counts for it
   TaskId task;
   uint64_t sequence = 0;  // order of beginning, then of completion
   StepId step;
-  uint32_t version = 0;      // of a ready group: the oldest of its rollouts, by lag_of
-  uint32_t eval = kNone;     // slot of the evaluation run
-  uint32_t tokens = 0;       // of a ready group; stays at the maximum once it got there
+  uint32_t version = 0;   // of a ready group: the oldest of its rollouts, by lag_of
+  uint32_t eval = kNone;  // slot of the evaluation run
+  uint32_t tokens = 0;    // of a ready group; stays at the maximum once it got there
   uint16_t attempts = 0;
   uint16_t pending = 0;
   uint16_t leased = 0;
-  uint16_t rewarded = 0;    // rollouts held here with their reward ...
-  uint16_t unrewarded = 0;  // ... and without
+  uint16_t rewarded = 0;       // rollouts held here with their reward ...
+  uint16_t unrewarded = 0;     // ... and without
   uint8_t failure_rounds = 0;  // largest count of failures of one attempt
   uint8_t flags = 0;
   GroupState state = GroupState::kOpen;
@@ -91,23 +94,26 @@ struct GroupRecord {
 
   template <class A>
   void Fields(A& a) {
-    a(slot_state, link, order, waiting, first_attempt, pending_head, credits, task,
-      sequence, step, version, eval, tokens, attempts, pending, leased, rewarded,
-      unrewarded, failure_rounds, flags, state, close_reason, advantage);
+    a(slot_state, link, order, waiting, first_attempt, pending_head, credits, task, sequence, step,
+      version, eval, tokens, attempts, pending, leased, rewarded, unrewarded, failure_rounds, flags,
+      state, close_reason, advantage);
   }
 };
 static_assert(sizeof(GroupRecord) <= 96, "the memory of a rollout is promised to users");
 
-// Where the payload lies is the payload store's to know; with more to keep here the record may grow to 128 bytes.
+// Where the payload lies is the payload store's to know; with more to keep here the record may grow
+// to 128 bytes.
 struct RolloutRecord {
   // Bits of `flags`.
   static constexpr uint8_t kRewarded = 1;
-  static constexpr uint8_t kMasked = 2;  // truncated, by a source that masks those: baseline, no loss
+  static constexpr uint8_t kMasked =
+      2;  // truncated, by a source that masks those: baseline, no loss
 
   uint32_t slot_state = 0;
   uint32_t link = kNone;
   uint32_t attempt = kNone;
-  uint32_t extra = kNone;  // several sequences or version runs: index of the metadata; else all is here
+  uint32_t extra =
+      kNone;  // several sequences or version runs: index of the metadata; else all is here
   PayloadId payload;
   uint64_t payload_bytes = 0;
   double reward = 0;

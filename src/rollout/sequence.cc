@@ -28,8 +28,8 @@ void AddSequence(const SequenceMeta& sequence, uint32_t assigned, Extent* extent
   }
   extent->start = std::min(extent->start, sequence.versions.front().version.number);
   for (size_t i = 0; i < sequence.versions.size(); ++i) {
-    const uint32_t end = i + 1 < sequence.versions.size() ? sequence.versions[i + 1].offset
-                                                          : sequence.tokens;
+    const uint32_t end =
+        i + 1 < sequence.versions.size() ? sequence.versions[i + 1].offset : sequence.tokens;
     AddRun(sequence.versions[i].version.number, end - sequence.versions[i].offset, extent);
   }
 }

@@ -40,11 +40,12 @@ struct SequenceMeta {
   }
 };
 
-// The version number that lag counts from, over all runs of all sequences. A sequence without runs is of version `assigned`.
-// kMeanToken rounds down, so that a fraction of a version counts as one.
+// The version number that lag counts from, over all runs of all sequences. A sequence without runs
+// is of version `assigned`. kMeanToken rounds down, so that a fraction of a version counts as one.
 uint32_t VersionBy(codec::LagOf lag_of, std::span<const SequenceMeta> sequences, uint32_t assigned);
 
-// Loss tokens of a sequence that are left when tokens of versions below `mask_below` leave the loss.
+// Loss tokens of a sequence that are left when tokens of versions below `mask_below` leave the
+// loss.
 uint32_t LossTokensFrom(const SequenceMeta& sequence, uint32_t mask_below, uint32_t assigned);
 
 }  // namespace forebay::rollout

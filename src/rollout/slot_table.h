@@ -1,8 +1,10 @@
-// Records by dense slot numbers, in chunks that never move, with a free list and a generation for each slot.
+// Records by dense slot numbers, in chunks that never move, with a free list and a generation for
+// each slot.
 //
-// T is a plain record with `uint32_t slot_state` (kept by the table: generation x 2 + 1 while in use) and `uint32_t link` (the
-// table's while the slot is free, the owner's while in use), and Fields. A growing table allocates one chunk and copies
-// nothing. Not thread-safe. Slots are handed out in the same order on every replica.
+// T is a plain record with `uint32_t slot_state` (kept by the table: generation x 2 + 1 while in
+// use) and `uint32_t link` (the table's while the slot is free, the owner's while in use), and
+// Fields. A growing table allocates one chunk and copies nothing. Not thread-safe. Slots are handed
+// out in the same order on every replica.
 #pragma once
 
 #include <cstdint>

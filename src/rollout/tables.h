@@ -1,7 +1,8 @@
-// Attempts, groups and rollouts, and the moves between their states. Which move is right is for the shard to decide.
+// Attempts, groups and rollouts, and the moves between their states. Which move is right is for the
+// shard to decide.
 //
-// Replicated state: the same calls give the same slots and ids on every replica. Not thread-safe. Slots that a call takes are
-// in use; references live until the next Add of the same table.
+// Replicated state: the same calls give the same slots and ids on every replica. Not thread-safe.
+// Slots that a call takes are in use; references live until the next Add of the same table.
 #pragma once
 
 #include <cstdint>
@@ -53,20 +54,23 @@ class Tables {
   uint32_t Find(AttemptId id) const { return attempts_.Find(shard_, id); }
   uint32_t Find(RolloutId id) const { return rollouts_.Find(shard_, id); }
 
-  // An open group whose attempts, numbered from 0, are all pending. 1 <= attempts <= kAttemptsPerGroupMax.
+  // An open group whose attempts, numbered from 0, are all pending. 1 <= attempts <=
+  // kAttemptsPerGroupMax.
   uint32_t AddGroup(TaskId task, uint32_t attempts, uint64_t sequence);
   // Frees a closed group and its attempts; it holds no rollouts and is in no list.
   void RemoveGroup(uint32_t group);
 
-  // Hands out the group's first pending attempt under a new token, and returns it. The group has one.
+  // Hands out the group's first pending attempt under a new token, and returns it. The group has
+  // one.
   uint32_t Lease(uint32_t group, uint32_t session, uint32_t version);
   // To the front of its group's pending attempts, from kLeased or kDone.
   void MakePending(uint32_t attempt);
   // From kLeased or kPending to kDone or kClosed.
   void Settle(uint32_t attempt, AttemptState state);
 
-  // The rollout of an attempt, with what `sequences` say; those without runs are of version `assigned`. At least one sequence, and
-  // no more than UINT32_MAX tokens in all. Counts in its group as (un)rewarded.
+  // The rollout of an attempt, with what `sequences` say; those without runs are of version
+  // `assigned`. At least one sequence, and no more than UINT32_MAX tokens in all. Counts in its
+  // group as (un)rewarded.
   uint32_t AddRollout(uint32_t attempt, std::span<const SequenceMeta> sequences,
                       PolicyVersion assigned, bool rewarded);
   void SetRewarded(uint32_t rollout);
@@ -75,7 +79,8 @@ class Tables {
   // The rollout's sequences; `scratch` holds the one that is not stored as such.
   std::span<const SequenceMeta> Sequences(uint32_t rollout, SequenceMeta* scratch) const;
 
-  // Calls `visit(attempt slot)` for all attempts of a group by number; visit may settle the attempt.
+  // Calls `visit(attempt slot)` for all attempts of a group by number; visit may settle the
+  // attempt.
   template <class Visit>
   void ForEachAttempt(uint32_t group, Visit visit) const {
     for (uint32_t a = groups_[group].first_attempt; a != kNone;) {
@@ -84,7 +89,8 @@ class Tables {
       a = next;
     }
   }
-  // Calls `visit(rollout slot)` for the rollouts that a group holds, by attempt number; visit may remove the rollout.
+  // Calls `visit(rollout slot)` for the rollouts that a group holds, by attempt number; visit may
+  // remove the rollout.
   template <class Visit>
   void ForEachRollout(uint32_t group, Visit visit) const {
     ForEachAttempt(group, [&](uint32_t a) {
@@ -95,7 +101,8 @@ class Tables {
   void Snapshot(codec::Writer& writer) const;
   // False when the records do not fit together; see Check.
   bool Restore(codec::Reader& reader);
-  // "" when records name each other as they should, all counts are right and all values are in range. Safe on any content.
+  // "" when records name each other as they should, all counts are right and all values are in
+  // range. Safe on any content.
   const char* Check() const;
   uint64_t memory_bytes() const;
 
@@ -110,7 +117,8 @@ class Tables {
   SlotTable<GroupRecord> groups_;
   SlotTable<AttemptRecord> attempts_;
   SlotTable<RolloutRecord> rollouts_;
-  // Of rollouts with several sequences or version runs. Indexes are not state: nothing depends on them.
+  // Of rollouts with several sequences or version runs. Indexes are not state: nothing depends on
+  // them.
   std::deque<std::vector<SequenceMeta>> extras_;
   std::vector<uint32_t> free_extras_;
 };

@@ -1,4 +1,5 @@
-// Snapshot, restore and the checks of Tables. A snapshot may come damaged from a disk, so Check trusts nothing that it reads.
+// Snapshot, restore and the checks of Tables. A snapshot may come damaged from a disk, so Check
+// trusts nothing that it reads.
 #include <cmath>
 
 #include "rollout/tables.h"
@@ -72,7 +73,8 @@ const char* Tables::CheckPending(uint32_t slot) const {
   const GroupRecord& group = groups_[slot];
   uint32_t count = 0;
   for (uint32_t a = group.pending_head; a != kNone; a = attempts_[a].link) {
-    if (!attempts_.InUse(a) || attempts_[a].group != slot) return "a pending attempt is not its group's";
+    if (!attempts_.InUse(a) || attempts_[a].group != slot)
+      return "a pending attempt is not its group's";
     if (attempts_[a].state != AttemptState::kPending) return "an attempt among the pending is not";
     if (++count > group.pending) return "pending attempts are miscounted";
   }

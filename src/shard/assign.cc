@@ -1,8 +1,9 @@
 // Hand-out of attempts: which, how many, and to whom.
 //
-// A request is filled from the share of evaluations, then from attempts that came back and from groups that are begun, then
-// from new groups while admission allows, and what is left from evaluations again. A group is begun with all its attempts
-// admitted at once, so that it can always be completed.
+// A request is filled from the share of evaluations, then from attempts that came back and from
+// groups that are begun, then from new groups while admission allows, and what is left from
+// evaluations again. A group is begun with all its attempts admitted at once, so that it can always
+// be completed.
 #include <algorithm>
 #include <cmath>
 
@@ -217,15 +218,18 @@ void Machine::BeginTrainGroup(SourceId source, std::vector<uint64_t>* limits) {
   ++state.counters.groups_begun;
 }
 
-// outstanding <= (max_lag + 1) x rollouts per published version / expected survival, for the source's share and this shard's
-// part; in whole groups, the last one over the limit: rounding down could leave a step short for ever.
+// outstanding <= (max_lag + 1) x rollouts per published version / expected survival, for the
+// source's share and this shard's part; in whole groups, the last one over the limit: rounding down
+// could leave a step short for ever.
 double Machine::AdmissionLimit(const curriculum::Source& source, double weights) const {
   const codec::SourceSettings& settings = source.settings();
-  const double per_version = static_cast<double>(
-      versions_.rollouts_per_version > 0 ? versions_.rollouts_per_version : kDefaultRolloutsPerVersion);
-  const double share = std::max(weights > 0 ? settings.weight / weights : 0, settings.minimum_share);
-  const double limit = std::ceil((settings.max_lag + 1.0) * per_version * share / source.survival() /
-                                 std::max(versions_.shards, 1u));
+  const double per_version =
+      static_cast<double>(versions_.rollouts_per_version > 0 ? versions_.rollouts_per_version
+                                                             : kDefaultRolloutsPerVersion);
+  const double share =
+      std::max(weights > 0 ? settings.weight / weights : 0, settings.minimum_share);
+  const double limit = std::ceil((settings.max_lag + 1.0) * per_version * share /
+                                 source.survival() / std::max(versions_.shards, 1u));
   return std::clamp(limit, 1.0, kLimitMax);
 }
 
@@ -288,7 +292,8 @@ Available Machine::WhatIsAvailable(const Assign& request) const {
       available.attempts += state.unfinished - state.leased.total();
     }
     if (state.outstanding < limit && source->place().TakesPart()) {
-      const uint64_t room = (limit - state.outstanding + AttemptsOf(settings) - 1) / AttemptsOf(settings);
+      const uint64_t room =
+          (limit - state.outstanding + AttemptsOf(settings) - 1) / AttemptsOf(settings);
       const uint64_t groups = std::min<uint64_t>(new_groups, room);
       new_groups -= groups;
       available.attempts += groups * AttemptsOf(settings);

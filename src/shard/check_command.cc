@@ -12,7 +12,8 @@ namespace {
 
 absl::Status CheckCount(const char* field, size_t count) {
   if (count <= kEntriesMax) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(field, ": ", count, " entries; at most ", kEntriesMax));
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": ", count, " entries; at most ", kEntriesMax));
 }
 
 absl::Status CheckLeases(const Machine& machine, SessionId session, size_t leases) {
@@ -28,7 +29,9 @@ std::optional<Reply> RefuseCount(absl::Status status) {
 struct Refusal {
   const Machine& machine;
 
-  std::optional<Reply> operator()(const OpenSession& c) const { return RefuseCount(CheckSession(c)); }
+  std::optional<Reply> operator()(const OpenSession& c) const {
+    return RefuseCount(CheckSession(c));
+  }
   std::optional<Reply> operator()(const Release& c) const {
     return RefuseCount(CheckLeases(machine, c.session, c.leases.size()));
   }
@@ -42,11 +45,14 @@ struct Refusal {
   }
   std::optional<Reply> operator()(const SetQuarantine& c) const {
     if (machine.curriculum().source(c.source) == nullptr) {
-      return RefuseCount(absl::NotFoundError(absl::StrCat("source: ", c.source.value, " is not known")));
+      return RefuseCount(
+          absl::NotFoundError(absl::StrCat("source: ", c.source.value, " is not known")));
     }
     return RefuseCount(CheckCount("external_ids", c.external_hashes.size()));
   }
-  std::optional<Reply> operator()(const StartEval& c) const { return RefuseCount(machine.CheckEval(c)); }
+  std::optional<Reply> operator()(const StartEval& c) const {
+    return RefuseCount(machine.CheckEval(c));
+  }
   std::optional<Reply> operator()(const SetRewards& c) const {
     // Only when none of them is of use; the state answers each.
     for (const LateReward& reward : c.rewards) {
@@ -66,7 +72,8 @@ absl::Status CheckAssign(const Machine& machine, const Assign& request, uint32_t
   if (machine.sessions().Find(request.session) == kNone) return UnknownSession(request.session);
   if (request.request_id == 0) return absl::InvalidArgumentError("request_id: 0; it begins at 1");
   if (request.max < 1 || request.max > assignments_max) {
-    return absl::InvalidArgumentError(absl::StrCat("max: ", request.max, "; 1 to ", assignments_max));
+    return absl::InvalidArgumentError(
+        absl::StrCat("max: ", request.max, "; 1 to ", assignments_max));
   }
   for (SourceId source : request.sources) {
     if (machine.curriculum().source(source) != nullptr) continue;

@@ -19,18 +19,20 @@ PushOutcome CheckVersion(PolicyVersion version, const codec::VersionState& versi
                          const PolicyVersion* pinned) {
   if (pinned != nullptr) {
     if (version == *pinned) return {};
-    return Refuse(PushResult::kStale, "versions",
-                  absl::StrCat("version ", Text(version), "; the evaluation is of ", Text(*pinned)));
+    return Refuse(
+        PushResult::kStale, "versions",
+        absl::StrCat("version ", Text(version), "; the evaluation is of ", Text(*pinned)));
   }
   if (version.branch > versions.branch ||
       (version.branch == versions.branch && version.number > versions.announced.number)) {
-    return Invalid("versions", absl::StrCat("version ", Text(version), " was never announced; the newest is ",
-                                            Text(versions.announced)));
+    return Invalid("versions",
+                   absl::StrCat("version ", Text(version), " was never announced; the newest is ",
+                                Text(versions.announced)));
   }
   if (version.branch != versions.branch) {
     return Refuse(PushResult::kStale, "versions",
-                  absl::StrCat("version ", Text(version), " is of an abandoned branch; the current one is ",
-                               versions.branch));
+                  absl::StrCat("version ", Text(version),
+                               " is of an abandoned branch; the current one is ", versions.branch));
   }
   return {};
 }
@@ -38,23 +40,26 @@ PushOutcome CheckVersion(PolicyVersion version, const codec::VersionState& versi
 PushOutcome CheckRuns(const SequenceMeta& sequence, const codec::VersionState& versions,
                       const PolicyVersion* pinned) {
   if (sequence.versions.size() > kVersionRunsMax) {
-    return Invalid("versions", absl::StrCat(sequence.versions.size(), " runs; at most ", kVersionRunsMax));
+    return Invalid("versions",
+                   absl::StrCat(sequence.versions.size(), " runs; at most ", kVersionRunsMax));
   }
   uint64_t loss_tokens = 0;
   for (size_t i = 0; i < sequence.versions.size(); ++i) {
     const VersionRun& run = sequence.versions[i];
     const bool rises = i == 0 ? run.offset == 0 : run.offset > sequence.versions[i - 1].offset;
     if (!rises || run.offset >= sequence.tokens) {
-      return Invalid("versions.offset", absl::StrCat("offset ", run.offset, " of run ", i,
-                                                     "; they begin at 0 and rise below ", sequence.tokens));
+      return Invalid("versions.offset",
+                     absl::StrCat("offset ", run.offset, " of run ", i,
+                                  "; they begin at 0 and rise below ", sequence.tokens));
     }
     loss_tokens += run.loss_tokens;
     PushOutcome outcome = CheckVersion(run.version, versions, pinned);
     if (outcome.result != PushResult::kAccepted) return outcome;
   }
   if (!sequence.versions.empty() && loss_tokens != sequence.loss_tokens) {
-    return Invalid("versions.loss_tokens", absl::StrCat("the runs hold ", loss_tokens, " loss tokens, the sequence ",
-                                                        sequence.loss_tokens));
+    return Invalid("versions.loss_tokens",
+                   absl::StrCat("the runs hold ", loss_tokens, " loss tokens, the sequence ",
+                                sequence.loss_tokens));
   }
   return {};
 }
@@ -82,7 +87,8 @@ PushOutcome CheckRewards(const RolloutMeta& rollout, const codec::SourceSettings
   }
   const uint8_t all = AllRewards(settings);
   if (rollout.rewards_present & ~all) {
-    return Invalid("rewards", absl::StrCat("a reward beyond the ", settings.rewards.size(), " of the source"));
+    return Invalid("rewards",
+                   absl::StrCat("a reward beyond the ", settings.rewards.size(), " of the source"));
   }
   const bool needed = !rollout.partial && rollout.status != RolloutStatus::kAborted;
   if (needed && rollout.rewards_present != all && settings.reward_timeout_ms == 0) {
@@ -112,14 +118,16 @@ uint8_t AllRewards(const codec::SourceSettings& settings) {
 PushOutcome CheckRollout(const RolloutMeta& rollout, const codec::SourceSettings& settings,
                          const codec::VersionState& versions, const PolicyVersion* pinned) {
   if (rollout.status > RolloutStatus::kAborted) {
-    return Invalid("status", absl::StrCat("status ", static_cast<int>(rollout.status), "; at most 2"));
+    return Invalid("status",
+                   absl::StrCat("status ", static_cast<int>(rollout.status), "; at most 2"));
   }
   PushOutcome outcome = CheckRewards(rollout, settings);
   if (outcome.result != PushResult::kAccepted) return outcome;
   outcome = CheckSequence(rollout.first, versions, pinned);
   if (outcome.result != PushResult::kAccepted || rollout.more.empty()) return outcome;
   if (rollout.more.size() + 1 > kSequencesMax) {
-    return Invalid("sequences", absl::StrCat(rollout.more.size() + 1, " sequences; at most ", kSequencesMax));
+    return Invalid("sequences",
+                   absl::StrCat(rollout.more.size() + 1, " sequences; at most ", kSequencesMax));
   }
   uint64_t tokens = rollout.first.tokens;
   for (const SequenceMeta& sequence : rollout.more) {
@@ -128,7 +136,8 @@ PushOutcome CheckRollout(const RolloutMeta& rollout, const codec::SourceSettings
     tokens += sequence.tokens;
   }
   if (tokens > UINT32_MAX) {
-    return Invalid("sequences.tokens", absl::StrCat(tokens, " tokens in all; at most ", UINT32_MAX));
+    return Invalid("sequences.tokens",
+                   absl::StrCat(tokens, " tokens in all; at most ", UINT32_MAX));
   }
   return {};
 }

@@ -1,6 +1,7 @@
 // What must hold of a pushed rollout's metadata, whatever state its lease is in.
 //
-// Pure functions. An outcome other than kAccepted names the field as a path, the value and the limit.
+// Pure functions. An outcome other than kAccepted names the field as a path, the value and the
+// limit.
 #pragma once
 
 #include "codec/peer_messages.h"
@@ -9,8 +10,8 @@
 
 namespace forebay::shard {
 
-// Lengths, counts, rewards and versions. A version that was never announced is kInvalid, one of an abandoned branch kStale.
-// `pinned`: the only version that is allowed, of an evaluation.
+// Lengths, counts, rewards and versions. A version that was never announced is kInvalid, one of an
+// abandoned branch kStale. `pinned`: the only version that is allowed, of an evaluation.
 PushOutcome CheckRollout(const RolloutMeta& rollout, const codec::SourceSettings& settings,
                          const codec::VersionState& versions, const PolicyVersion* pinned);
 

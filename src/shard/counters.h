@@ -1,5 +1,5 @@
-// What a shard counts, by source. Every accepted rollout is at each moment exactly one of held, reserved, trained, evaluated
-// or dropped with a reason.
+// What a shard counts, by source. Every accepted rollout is at each moment exactly one of held,
+// reserved, trained, evaluated or dropped with a reason.
 //
 // Plain values.
 #pragma once
@@ -19,12 +19,12 @@ enum class DropReason : uint8_t {
   kStale,           // over the lag limit
   kTruncated,
   kAborted,
-  kNoReward,        // the reward did not come in time
-  kLate,            // its group completed without it
-  kFailed,          // its task was quarantined, or its attempts gave out
-  kBudget,          // payload memory
-  kRewound,         // its branch of versions was abandoned
-  kShort,           // fewer than two trainable rollouts of its group were left
+  kNoReward,  // the reward did not come in time
+  kLate,      // its group completed without it
+  kFailed,    // its task was quarantined, or its attempts gave out
+  kBudget,    // payload memory
+  kRewound,   // its branch of versions was abandoned
+  kShort,     // fewer than two trainable rollouts of its group were left
 };
 inline constexpr size_t kDropReasons = 12;
 
@@ -36,10 +36,10 @@ struct SourceCounters {
   uint64_t assignments = 0;
   uint64_t expired = 0;
   uint64_t released = 0;
-  uint64_t failed = 0;      // reported, or aborted with retry
-  uint64_t partials = 0;    // unfinished attempts saved
-  // Pushes that were not taken, each attempt once. Those that change nothing (duplicates, old leases, malformed ones) are not
-  // counted in the state.
+  uint64_t failed = 0;    // reported, or aborted with retry
+  uint64_t partials = 0;  // unfinished attempts saved
+  // Pushes that were not taken, each attempt once. Those that change nothing (duplicates, old
+  // leases, malformed ones) are not counted in the state.
   uint64_t late = 0;   // the group was closed
   uint64_t stale = 0;  // an abandoned branch, or over the lag limit
   // Rollouts: accepted = held + reserved + trained + evaluated + sum of dropped.
@@ -61,12 +61,13 @@ struct SourceCounters {
   // Sums for means.
   uint64_t tokens_accepted = 0;
   uint64_t tokens_trained = 0;
-  double reward_sum = 0;    // over `rewarded`, in order of completion
+  double reward_sum = 0;  // over `rewarded`, in order of completion
   uint64_t rewarded = 0;
 
   template <class A>
   void Fields(A& a) {
-    a(assignments, expired, released, failed, partials, late, stale, accepted, held, reserved, trained, evaluated);
+    a(assignments, expired, released, failed, partials, late, stale, accepted, held, reserved,
+      trained, evaluated);
     for (uint64_t& d : dropped) a(d);
     a(baseline_only, masked, groups_begun, groups_complete, groups_filtered, groups_dropped,
       groups_trained, tasks_quarantined, tokens_accepted, tokens_trained, reward_sum, rewarded);

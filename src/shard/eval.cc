@@ -24,9 +24,9 @@ absl::Status CheckStartEval(const StartEval& c, const curriculum::Source* source
   }
   if (c.version.branch != versions.published.branch ||
       c.version.number > versions.published.number) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("version: ", c.version.branch, ".", c.version.number, " is not published; the newest is ",
-                     versions.published.branch, ".", versions.published.number));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "version: ", c.version.branch, ".", c.version.number, " is not published; the newest is ",
+        versions.published.branch, ".", versions.published.number));
   }
   if (c.attempts < 1 || c.attempts > rollout::kAttemptsPerGroupMax) {
     return absl::InvalidArgumentError(
@@ -72,7 +72,8 @@ absl::Status Machine::CheckEval(const StartEval& c) const {
   for (const EvalRun& run : evals_) {
     if (run.done) return status;
   }
-  return absl::ResourceExhaustedError(absl::StrCat("eval_run: ", kEvalRunsMax, " runs are not done yet"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("eval_run: ", kEvalRunsMax, " runs are not done yet"));
 }
 
 uint32_t Machine::FindEval(EvalRunId run) const {
@@ -85,7 +86,8 @@ uint32_t Machine::FindEval(EvalRunId run) const {
 void Machine::Run(const StartEval& c, Tag tag, Effects* effects) {
   CountReply reply;
   reply.status = CheckEval(c);
-  if (!reply.status.ok() || FindEval(c.run) != kNone) return AddReply(std::move(reply), tag, effects);
+  if (!reply.status.ok() || FindEval(c.run) != kNone)
+    return AddReply(std::move(reply), tag, effects);
   EvalRun run;
   run.run = c.run;
   run.source = c.source;

@@ -1,4 +1,5 @@
-// An evaluation run: every task of an eval source, so many attempts each, pinned to one policy version.
+// An evaluation run: every task of an eval source, so many attempts each, pinned to one policy
+// version.
 //
 // Replicated state; plain values.
 #pragma once
@@ -18,11 +19,11 @@ struct EvalRun {
   SourceId source;
   PolicyVersion version;
   uint32_t attempts = 1;
-  uint64_t share = kSlot;      // of the slots of a fitting request, as a part of kSlot
-  uint64_t owed = 0;           // slots that the share has earned and that were not used
-  uint64_t order = 0;          // of starting
-  uint32_t next_task = 0;      // tasks from here on are not begun
-  uint32_t end_task = 0;       // the source's count of tasks at the start
+  uint64_t share = kSlot;  // of the slots of a fitting request, as a part of kSlot
+  uint64_t owed = 0;       // slots that the share has earned and that were not used
+  uint64_t order = 0;      // of starting
+  uint32_t next_task = 0;  // tasks from here on are not begun
+  uint32_t end_task = 0;   // the source's count of tasks at the start
   uint32_t open_groups = 0;
   bool done = false;
   HandOutQueue queue;
@@ -46,7 +47,8 @@ struct EvalRun {
 // Adds a finished task: the rewards of its attempts, in order.
 void AddTaskResult(const std::vector<double>& rewards, EvalRun* run);
 
-// The unbiased estimator of pass@k from n attempts of which c passed: 1 - C(n - c, k) / C(n, k), 2107.03374.
+// The unbiased estimator of pass@k from n attempts of which c passed: 1 - C(n - c, k) / C(n, k),
+// 2107.03374.
 double PassAt(uint32_t n, uint32_t c, uint32_t k);
 
 }  // namespace forebay::shard

@@ -1,7 +1,8 @@
 // The life of a group: leases that end, completion, filters, drops, closing.
 //
-// A group is open, then ready, reserved by a step, and closed; it may be closed from each of these. `LeaveList` takes it out of
-// the list of its state; the state changes when it enters the next list.
+// A group is open, then ready, reserved by a step, and closed; it may be closed from each of these.
+// `LeaveList` takes it out of the list of its state; the state changes when it enters the next
+// list.
 #include <algorithm>
 
 #include "base/check.h"

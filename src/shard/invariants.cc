@@ -1,5 +1,5 @@
-// What must hold of a shard's state at every moment. Also run on snapshots from outside, so nothing is trusted before it is
-// checked: tables first, then lists, then the sums over them.
+// What must hold of a shard's state at every moment. Also run on snapshots from outside, so nothing
+// is trusted before it is checked: tables first, then lists, then the sums over them.
 #include <algorithm>
 #include <cmath>
 
@@ -76,12 +76,14 @@ std::string Machine::CheckLists() const {
            queue.fresh.Walk(groups, waits(GroupRecord::kFresh, eval));
   };
   for (const SourceState& source : sources_) {
-    if (!source.open.Walk(groups, in_state(GroupState::kOpen))) return "a list of open groups is broken";
+    if (!source.open.Walk(groups, in_state(GroupState::kOpen)))
+      return "a list of open groups is broken";
     listed += source.open.size();
     if (!queue_holds(source.queue, kNone)) return "a list of pending groups is broken";
     uint64_t size = 0, tokens = 0, next_version = 0;
     for (const ReadyQueue::Bucket& bucket : source.ready.buckets()) {
-      if (bucket.version < next_version || bucket.groups.empty()) return "ready groups are out of order";
+      if (bucket.version < next_version || bucket.groups.empty())
+        return "ready groups are out of order";
       next_version = bucket.version + uint64_t{1};
       uint64_t sequence = 0;
       const bool holds = bucket.groups.Walk(groups, [&](uint32_t slot) {
@@ -94,22 +96,26 @@ std::string Machine::CheckLists() const {
       if (!holds) return "a list of ready groups is broken";
       size += bucket.groups.size();
     }
-    if (size != source.ready.size() || tokens != source.ready.tokens()) return "ready groups are miscounted";
+    if (size != source.ready.size() || tokens != source.ready.tokens())
+      return "ready groups are miscounted";
     listed += size;
   }
   for (uint32_t i = 0; i < evals_.size(); ++i) {
-    if (!queue_holds(evals_[i].queue, i)) return "a list of an evaluation's pending groups is broken";
+    if (!queue_holds(evals_[i].queue, i))
+      return "a list of an evaluation's pending groups is broken";
   }
   for (size_t i = 0; i < holds_.size(); ++i) {
     const StepHold& hold = holds_[i];
-    if (hold.groups.empty() || (i > 0 && holds_[i - 1].step >= hold.step)) return "steps are out of order";
+    if (hold.groups.empty() || (i > 0 && holds_[i - 1].step >= hold.step))
+      return "steps are out of order";
     const bool holds = hold.groups.Walk(groups, [&](uint32_t slot) {
       return groups[slot].state == GroupState::kReserved && groups[slot].step == hold.step;
     });
     if (!holds) return "a list of reserved groups is broken";
     listed += hold.groups.size();
   }
-  if (!closed_.Walk(groups, in_state(GroupState::kClosed))) return "the list of closed groups is broken";
+  if (!closed_.Walk(groups, in_state(GroupState::kClosed)))
+    return "the list of closed groups is broken";
   if (closed_.size() > kClosedGroupsMax) return "too many closed groups";
   listed += closed_.size();
   if (listed != groups.used()) return "a group is in no list, or in two";
@@ -135,12 +141,14 @@ std::string Machine::CheckEvals() const {
   for (uint32_t i = 0; i < evals_.size(); ++i) {
     const EvalRun& run = evals_[i];
     const curriculum::Source* source = curriculum_.source(run.source);
-    if (source == nullptr || run.end_task > source->tasks().size() || run.next_task > run.end_task) {
+    if (source == nullptr || run.end_task > source->tasks().size() ||
+        run.next_task > run.end_task) {
       return "an evaluation's tasks are not there";
     }
     if (open[i] != run.open_groups) return "an evaluation's groups are miscounted";
-    if (run.attempts < 1 || run.attempts > rollout::kAttemptsPerGroupMax || run.pass_sums.size() > 13 ||
-        run.share > EvalRun::kSlot || run.owed > EvalRun::kSlot * kAssignmentsMax) {
+    if (run.attempts < 1 || run.attempts > rollout::kAttemptsPerGroupMax ||
+        run.pass_sums.size() > 13 || run.share > EvalRun::kSlot ||
+        run.owed > EvalRun::kSlot * kAssignmentsMax) {
       return "an evaluation's value is out of range";
     }
     if (run.done != (run.next_task == run.end_task && run.open_groups == 0)) {

@@ -96,7 +96,8 @@ void Machine::Run(const DropForBudget&, Tag tag, Effects* effects) {
   for (const SourceState& source : sources_) {
     uint32_t slot = source.open.tail();
     // A group that holds nothing frees nothing.
-    while (slot != kNone && (tables_.group(slot).held() == 0 || tables_.group(slot).eval != kNone)) {
+    while (slot != kNone &&
+           (tables_.group(slot).held() == 0 || tables_.group(slot).eval != kNone)) {
       slot = rollout::OrderList::Previous(tables_.groups(), slot);
     }
     if (slot == kNone) continue;

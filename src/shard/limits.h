@@ -1,11 +1,14 @@
 // The named limits of a shard.
+//
+// Plain values.
 #pragma once
 
 #include <cstdint>
 
 namespace forebay::shard {
 
-// Closed groups that are remembered, so that a repeated push gets its first answer again: the last few seconds of a fast run.
+// Closed groups that are remembered, so that a repeated push gets its first answer again: the last
+// few seconds of a fast run.
 inline constexpr uint32_t kClosedGroupsMax = 16'384;
 // Request ids of PutGroup that are remembered.
 inline constexpr uint32_t kPutGroupsRemembered = 65'536;
@@ -13,13 +16,14 @@ inline constexpr uint32_t kSessionsMax = 65'536;
 inline constexpr uint32_t kSessionTextMax = 256;
 // Evaluation runs that are kept, finished ones included.
 inline constexpr uint32_t kEvalRunsMax = 256;
-inline constexpr uint32_t kAssignmentsMax = 4'096;  // in one answer
-inline constexpr uint32_t kSequencesMax = 1'024;    // in one rollout
-inline constexpr uint32_t kVersionRunsMax = 65'536; // in one sequence
+inline constexpr uint32_t kAssignmentsMax = 4'096;   // in one answer
+inline constexpr uint32_t kSequencesMax = 1'024;     // in one rollout
+inline constexpr uint32_t kVersionRunsMax = 65'536;  // in one sequence
 // Entries of one command that name tasks, rollouts, leases or rewards.
 inline constexpr uint32_t kEntriesMax = 65'536;
 inline constexpr uint32_t kFailReasonMax = 1'024;
-// Rollouts per version while no trainer has said how many it takes: a large step of the public reference shapes.
+// Rollouts per version while no trainer has said how many it takes: a large step of the public
+// reference shapes.
 inline constexpr uint64_t kDefaultRolloutsPerVersion = 4'096;
 
 }  // namespace forebay::shard

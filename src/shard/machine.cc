@@ -64,7 +64,8 @@ void Machine::Run(const OpenSession& c, Tag tag, Effects* effects) {
   absl::Status status = CheckSession(c);
   const bool known = sessions_.Find(c.session) != kNone;
   if (status.ok() && sessions_.Open(c) == kNone) {
-    status = absl::ResourceExhaustedError(absl::StrCat("session: ", kSessionsMax, " are open, and hold leases"));
+    status = absl::ResourceExhaustedError(
+        absl::StrCat("session: ", kSessionsMax, " are open, and hold leases"));
   }
   AddReply(CountReply{status, status.ok() && !known ? 1u : 0u}, tag, effects);
 }

@@ -1,7 +1,8 @@
-// The inside of State: the data of a shard, and one member function for each thing that a command does to it.
+// The inside of State: the data of a shard, and one member function for each thing that a command
+// does to it.
 //
-// Only for this folder. Replicated state; not thread-safe. Slots are those of rollout::Tables. Each source file beside this
-// one holds the functions of one section.
+// Only for this folder. Replicated state; not thread-safe. Slots are those of rollout::Tables. Each
+// source file beside this one holds the functions of one section.
 #pragma once
 
 #include <cstdint>
@@ -75,7 +76,8 @@ class Machine {
   uint64_t payload_bytes() const { return payload_bytes_; }
   uint64_t memory_bytes() const;
   const codec::SourceSettings& SettingsOf(SourceId source) const;
-  // The newest version that a step has trained to, on the current branch; every later step trains on it or a newer one.
+  // The newest version that a step has trained to, on the current branch; every later step trains
+  // on it or a newer one.
   uint32_t train_floor() const { return train_floor_; }
   // The settings' limit of lag, and whether rollouts beyond it are of no use at all.
   bool UselessAt(uint32_t version, const codec::SourceSettings& settings) const;
@@ -85,10 +87,13 @@ class Machine {
   Available WhatIsAvailable(const Assign& request) const;
   // What is wrong with each rollout of a group that was pushed whole; empty: nothing.
   std::vector<PushOutcome> CheckPutGroup(const PutGroup& c) const;
-  bool Remembers(uint64_t put_group_request) const { return put_groups_.contains(put_group_request); }
+  bool Remembers(uint64_t put_group_request) const {
+    return put_groups_.contains(put_group_request);
+  }
   absl::Status CheckEval(const StartEval& c) const;
   uint32_t FindEval(EvalRunId run) const;  // kNone: there is none
-  // The limit of outstanding rollouts of each source by id; 0 for those that may begin no group at all.
+  // The limit of outstanding rollouts of each source by id; 0 for those that may begin no group at
+  // all.
   void AdmissionLimits(std::vector<uint64_t>* limits) const;
   double AdmissionLimit(const curriculum::Source& source, double weights) const;
   StepId StepOf(uint32_t group) const;
@@ -98,7 +103,7 @@ class Machine {
   enum class Judgement : uint8_t { kTrain, kDrop, kBaselineOnly };
   struct Verdict {
     Judgement judgement = Judgement::kTrain;
-    uint32_t version = 0;     // by lag_of
+    uint32_t version = 0;  // by lag_of
     uint32_t mask_below = 0;
   };
 
@@ -118,7 +123,9 @@ class Machine {
   void Run(const DropForBudget& c, Tag tag, Effects* effects);
   void Run(const FromLedger& c, Tag tag, Effects* effects);
   void Run(const LedgerAcknowledged& c, Tag tag, Effects* effects);
-  SourceState& SourceOf(uint32_t group) { return sources_[tables_.group(group).task.source().value]; }
+  SourceState& SourceOf(uint32_t group) {
+    return sources_[tables_.group(group).task.source().value];
+  }
   HandOutQueue& QueueOf(uint32_t group);
   const codec::SourceSettings& SettingsOfGroup(uint32_t group) const;
 
@@ -133,7 +140,8 @@ class Machine {
 
   // Pushes (push.cc, put_group.cc).
   PushOutcome Put(const RolloutMeta& meta, SessionRecord& session, Effects* effects);
-  PushOutcome PutFound(uint32_t attempt, const RolloutMeta& meta, PayloadId* kept, Effects* effects);
+  PushOutcome PutFound(uint32_t attempt, const RolloutMeta& meta, PayloadId* kept,
+                       Effects* effects);
   PushOutcome PutLate(uint32_t attempt);
   void PutPartial(uint32_t attempt, const RolloutMeta& meta, PolicyVersion assigned,
                   Effects* effects);
@@ -149,7 +157,8 @@ class Machine {
   // Leases and groups (groups.cc).
   void EndLease(uint32_t attempt);
   void Requeue(uint32_t attempt);
-  // The attempt did not succeed. In rounds: failures of different attempts of a group count once for the task.
+  // The attempt did not succeed. In rounds: failures of different attempts of a group count once
+  // for the task.
   void FailAttempt(uint32_t attempt, bool in_rounds, Effects* effects);
   void FinishIfComplete(uint32_t group, Effects* effects);
   void Complete(uint32_t group, Effects* effects);
@@ -200,13 +209,13 @@ class Machine {
   Sessions sessions_;
   std::vector<SourceState> sources_;  // by id
   std::vector<EvalRun> evals_;
-  std::vector<StepHold> holds_;       // by step; none is empty
+  std::vector<StepHold> holds_;  // by step; none is empty
   std::vector<Unpublished> unpublished_;
-  rollout::OrderList closed_;         // oldest first
+  rollout::OrderList closed_;  // oldest first
   codec::VersionState versions_;
   uint32_t train_floor_ = 0;
   std::vector<SourceId> wanted_sources_;  // of the newest reservation; empty: all
-  uint64_t sequence_ = 0;             // of beginnings, completions and evaluation runs
+  uint64_t sequence_ = 0;                 // of beginnings, completions and evaluation runs
   uint64_t payload_bytes_ = 0;
   Prng prng_;
   codec::PeerOutbox outbox_;

@@ -1,8 +1,8 @@
-// What a shard is asked, what it logs, and what it answers.
+// What a shard is asked and what it logs; what it answers is in answers.h.
 //
-// A request goes to Shard::Propose, which refuses it or turns it into a Command; Shard::Apply runs a command once it is
-// committed and emits Effects. Commands have a byte encoding (codec/archive.h); requests that need no more than that are
-// commands themselves. Plain values.
+// A request goes to Primary::Propose, which refuses it or passes a Command to the log; State::Apply
+// runs a command once it is committed and emits Effects. Commands have a byte encoding
+// (codec/archive.h); requests that need no more than that are commands themselves. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@
 #include <variant>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "base/ids.h"
-#include "codec/peer_channel.h"
 #include "codec/peer_messages.h"
 #include "curriculum/task_record.h"
 #include "rollout/sequence.h"
+#include "shard/answers.h"
 
 namespace forebay::shard {
 
-// A lease as its holder names it. `token` rises whenever the attempt is handed out; an old token changes nothing.
+// A lease as its holder names it. `token` rises whenever the attempt is handed out; an old token
+// changes nothing.
 struct LeaseRef {
   AttemptId attempt;
   uint32_t token = 0;
@@ -29,8 +29,6 @@ struct LeaseRef {
     a(attempt, token);
   }
 };
-
-// ---- commands
 
 struct OpenSession {
   SessionId session;
@@ -71,7 +69,8 @@ using rollout::RolloutStatus;
 using rollout::SequenceMeta;
 using rollout::VersionRun;
 
-// What the shard keeps of a pushed rollout. The first sequence stands inline: most rollouts have one.
+// What the shard keeps of a pushed rollout. The first sequence stands inline: most rollouts have
+// one.
 struct RolloutMeta {
   LeaseRef lease;
   RolloutStatus status = RolloutStatus::kFinished;
@@ -79,7 +78,8 @@ struct RolloutMeta {
   PayloadId payload;
   uint64_t payload_bytes = 0;
   uint64_t duration_ms = 0;
-  // Which of the source's weighted rewards came (bit i: settings.rewards[i]), and their weighted sum.
+  // Which of the source's weighted rewards came (bit i: settings.rewards[i]), and their weighted
+  // sum.
   uint8_t rewards_present = 0;
   double reward = 0;
   SequenceMeta first;
@@ -103,7 +103,7 @@ struct PutRollouts {
 struct PutGroup {
   uint64_t request_id = 0;
   SourceId source;
-  NewTask task;  // its content is used if the source does not have the task
+  NewTask task;                       // its content is used if the source does not have the task
   std::vector<RolloutMeta> rollouts;  // leases unset
   template <class A>
   void Fields(A& a) {
@@ -139,8 +139,8 @@ struct Expire {
   }
 };
 
-// Groups whose completion deadline is up, and attempts whose rollouts still lack a reward after the source's reward timeout,
-// by the primary's clock.
+// Groups whose completion deadline is up, and attempts whose rollouts still lack a reward after the
+// source's reward timeout, by the primary's clock.
 struct GroupsTimedOut {
   std::vector<GroupId> groups;
   std::vector<AttemptId> unrewarded;
@@ -192,7 +192,8 @@ struct StartEval {
   }
 };
 
-// Drops the youngest incomplete group, when the payload budget is spent and nothing else can free memory.
+// Drops the youngest incomplete group, when the payload budget is spent and nothing else can free
+// memory.
 struct DropForBudget {
   template <class A>
   void Fields(A&) {}
@@ -218,94 +219,5 @@ struct LedgerAcknowledged {
 using Command = std::variant<OpenSession, AddTasks, Assign, PutRollouts, PutGroup, Release, Fail,
                              Expire, GroupsTimedOut, SetRewards, SetQuarantine, StartEval,
                              DropForBudget, FromLedger, LedgerAcknowledged>;
-
-// ---- answers
-
-struct Assignment {
-  AttemptId attempt;
-  uint32_t token = 0;
-  TaskId task;
-  GroupId group;
-  uint32_t number = 0;  // of the attempt in its group
-  uint64_t seed = 0;
-  PolicyVersion version;
-  PayloadId content;
-  PayloadId partial;  // the unfinished attempt to continue, or 0
-  uint32_t lease_ms = 0;
-  EvalRunId eval_run;
-};
-
-struct AssignReply {
-  std::vector<Assignment> assignments;
-  // Why there are fewer than asked: see AcquireResponse.reason; and "superseded": a newer request of the session came.
-  const char* reason = "";
-  absl::Status status;  // NotFound: the session is not known here, open it again
-};
-
-enum class PushResult : uint8_t {
-  kAccepted = 1,
-  kDuplicate = 2,
-  kLate = 3,
-  kLeaseLost = 4,
-  kInvalid = 5,
-  kStale = 6,
-  kUnknown = 7,
-};
-
-struct PushOutcome {
-  PushResult result = PushResult::kAccepted;
-  const char* field = "";     // of kInvalid and kStale; static text
-  std::string message;        // empty when accepted
-};
-
-struct PutRolloutsReply {
-  uint32_t accepted = 0;
-  std::vector<PushOutcome> outcomes;  // parallel to the command's rollouts
-};
-
-struct AddTasksReply {
-  absl::Status status;
-  uint64_t added = 0;
-  uint64_t known = 0;
-};
-
-struct CountReply {
-  absl::Status status;
-  uint64_t count = 0;
-};
-
-struct SetRewardsReply {
-  std::vector<PushResult> results;
-};
-
-using Reply = std::variant<AssignReply, PutRolloutsReply, AddTasksReply, CountReply, SetRewardsReply>;
-
-// Which call waits for the answer; volatile, chosen by the driver, 0 for none. Not logged.
-using Tag = uint64_t;
-
-struct TaggedReply {
-  Tag tag = 0;
-  Reply reply;
-};
-
-// What Apply wants done, all of it only after the command is committed.
-struct Effects {
-  std::vector<TaggedReply> replies;
-  // Payloads that no state names any more; their bytes may be freed.
-  std::vector<PayloadId> dead_payloads;
-  // Task contents that lost to an earlier add of the same task.
-  std::vector<PayloadId> dead_contents;
-  // To be sent to the ledger, in order.
-  std::vector<codec::NumberedMessage> to_ledger;
-  // Acknowledge messages of the ledger up to here; 0: nothing to say.
-  uint64_t acknowledge_ledger = 0;
-  void Clear() {
-    replies.clear();
-    dead_payloads.clear();
-    dead_contents.clear();
-    to_ledger.clear();
-    acknowledge_ledger = 0;
-  }
-};
 
 }  // namespace forebay::shard

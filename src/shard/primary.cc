@@ -21,7 +21,8 @@ using rollout::RolloutRecord;
 
 namespace {
 
-// Waiters that are looked at after one command, when something is there but not for the first of them.
+// Waiters that are looked at after one command, when something is there but not for the first of
+// them.
 constexpr int kWaitersLookedAt = 8;
 
 // Of an attempt: its lease, or the wait for its rollout's reward.
@@ -79,7 +80,7 @@ class Primary::Impl {
   Timers<AttemptClock> attempts;
   Timers<GroupClock> groups;
   absl::flat_hash_map<SessionId, uint64_t> last_seen;  // never iterated
-  uint64_t claimed = 0;      // attempts that Assigns on their way to Applied may take
+  uint64_t claimed = 0;  // attempts that Assigns on their way to Applied may take
   bool memory_known = false;
   uint64_t free_bytes = 0;
   double expected_bytes = 0;
@@ -130,15 +131,15 @@ void Primary::Impl::StartLease(uint64_t now_ms, uint32_t attempt) {
   if (clock == nullptr || clock->group != id) groups.Set(group, now_ms + deadline_ms) = {id};
 }
 
-// After its attempt's state may have changed: the lease's clock ends, that of a missing reward starts.
+// After its attempt's state may have changed: the lease's clock ends, that of a missing reward
+// starts.
 void Primary::Impl::FollowAttempt(uint64_t now_ms, AttemptId id) {
   const uint32_t slot = tables().Find(id);
   if (slot == kNone) return;
   const AttemptRecord& attempt = tables().attempt(slot);
   if (attempt.state == AttemptState::kLeased) return;
-  const bool unrewarded =
-      attempt.rollout != kNone &&
-      (tables().rollout(attempt.rollout).flags & RolloutRecord::kRewarded) == 0;
+  const bool unrewarded = attempt.rollout != kNone &&
+                          (tables().rollout(attempt.rollout).flags & RolloutRecord::kRewarded) == 0;
   if (!unrewarded) return attempts.Cancel(slot);
   const uint64_t timeout_ms = SettingsOf(attempt.group).reward_timeout_ms;
   attempts.Set(slot, now_ms + timeout_ms) = AttemptClock{now_ms, 0};
@@ -181,7 +182,9 @@ void Primary::Impl::Send(Tag tag, Assign request, Output* output) {
 
 void Primary::Impl::Acquire(uint64_t now_ms, Tag tag, const Assign& request, uint32_t wait_ms,
                             Output* output) {
-  const auto answer = [&](AssignReply reply) { output->replies.push_back({tag, Reply(std::move(reply))}); };
+  const auto answer = [&](AssignReply reply) {
+    output->replies.push_back({tag, Reply(std::move(reply))});
+  };
   absl::Status status = CheckAssign(machine, request, options.assignments_max);
   if (!status.ok()) return answer(Empty("", std::move(status)));
   Seen(now_ms, request.session);
@@ -203,8 +206,9 @@ void Primary::Impl::Acquire(uint64_t now_ms, Tag tag, const Assign& request, uin
   if (available.attempts > claimed) return Send(tag, std::move(assign), output);
   if (wait_ms == 0) return answer(Empty(available.reason));
   if (waiters.size() >= options.waiters_max) {
-    return answer(Empty(available.reason, absl::ResourceExhaustedError(absl::StrCat(
-                                              "wait_ms: ", waiters.size(), " requests wait already"))));
+    return answer(
+        Empty(available.reason, absl::ResourceExhaustedError(absl::StrCat(
+                                    "wait_ms: ", waiters.size(), " requests wait already"))));
   }
   waiters.Add({tag, request}, now_ms + std::min(wait_ms, options.wait_ms_max));
 }
@@ -302,17 +306,18 @@ void Primary::Impl::RenewOne(uint64_t now_ms, uint32_t session, const LeaseRef& 
   reply->reasons.push_back(reason);
 }
 
-RenewReply Primary::Impl::Renew(uint64_t now_ms, SessionId session, std::span<const LeaseRef> leases,
+RenewReply Primary::Impl::Renew(uint64_t now_ms, SessionId session,
+                                std::span<const LeaseRef> leases,
                                 std::span<const uint32_t> generated_tokens) {
   RenewReply reply;
   Seen(now_ms, session);
   const uint32_t slot = machine.sessions().Find(session);
   for (size_t i = 0; i < leases.size(); ++i) {
-    RenewOne(now_ms, slot, leases[i], i < generated_tokens.size() ? generated_tokens[i] : 0, &reply);
+    RenewOne(now_ms, slot, leases[i], i < generated_tokens.size() ? generated_tokens[i] : 0,
+             &reply);
   }
-  const bool all_continue = std::all_of(reply.actions.begin(), reply.actions.end(), [](LeaseAction a) {
-    return a == LeaseAction::kContinue;
-  });
+  const bool all_continue = std::all_of(reply.actions.begin(), reply.actions.end(),
+                                        [](LeaseAction a) { return a == LeaseAction::kContinue; });
   if (all_continue) {
     reply.actions.clear();
     reply.reasons.clear();

@@ -1,9 +1,11 @@
-// The volatile half of a shard, on its primary only: refuses bad requests, keeps clocks, renewals and waiting actors.
+// The volatile half of a shard, on its primary only: refuses bad requests, keeps clocks, renewals
+// and waiting actors.
 //
-// A request goes in with a time and a tag; commands to log and answers that need no log come out in `Output`. The driver
-// logs the commands in order, runs State::Apply when they are committed, and calls Applied with the effects. Nothing here
-// changes the state, and nothing here is lost that matters: a new Primary over the same state starts every lease's clock
-// afresh. Times are milliseconds of any clock that does not go back. Not thread-safe.
+// A request goes in with a time and a tag; commands to log and answers that need no log come out in
+// `Output`. The driver logs the commands in order, runs State::Apply when they are committed, and
+// calls Applied with the effects. Nothing here changes the state, and nothing here is lost that
+// matters: a new Primary over the same state starts every lease's clock afresh. Times are
+// milliseconds of any clock that does not go back. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +35,8 @@ struct Output {
 enum class LeaseAction : uint8_t { kContinue, kSavePartial, kAbandon };
 
 struct RenewReply {
-  // Parallel to the request; empty: all continue. Reasons are static text: "lease_lost", "group_done", "task_removed",
-  // "too_stale", "rewound", "draining"; "" with kContinue.
+  // Parallel to the request; empty: all continue. Reasons are static text: "lease_lost",
+  // "group_done", "task_removed", "too_stale", "rewound", "draining"; "" with kContinue.
   std::vector<LeaseAction> actions;
   std::vector<const char*> reasons;
   uint32_t lease_ms = 0;  // the shortest of the leases named
@@ -48,9 +50,9 @@ struct LeaseClock {
 };
 
 struct PrimaryOptions {
-  uint32_t waiters_max = 65'536;      // parked Acquires
+  uint32_t waiters_max = 65'536;  // parked Acquires
   uint32_t wait_ms_max = 60'000;
-  uint32_t assignments_max = 4'096;   // in one Acquire
+  uint32_t assignments_max = 4'096;  // in one Acquire
 };
 
 class Primary {
@@ -59,13 +61,15 @@ class Primary {
   Primary(const State& state, uint64_t now_ms, const PrimaryOptions& options = {});
   ~Primary();
 
-  // The session's last request repeated gets its first answer. Otherwise logs an Assign if something can be handed out, and
-  // if not waits up to `wait_ms`; then answers empty, with the reason.
+  // The session's last request repeated gets its first answer. Otherwise logs an Assign if
+  // something can be handed out, and if not waits up to `wait_ms`; then answers empty, with the
+  // reason.
   void Acquire(uint64_t now_ms, Tag tag, const Assign& request, uint32_t wait_ms, Output* output);
   // Forgets an Acquire that waits (its call was cancelled). False if none of that tag waits.
   bool CancelWait(Tag tag);
-  // All other commands. Refuses what is malformed, in the reply's own status or outcomes, with field, value and limit. Those
-  // that bring payloads or contents are logged all the same: the state refuses them, and says which bytes are dead.
+  // All other commands. Refuses what is malformed, in the reply's own status or outcomes, with
+  // field, value and limit. Those that bring payloads or contents are logged all the same: the
+  // state refuses them, and says which bytes are dead.
   void Propose(uint64_t now_ms, Tag tag, Command command, Output* output);
   // After each State::Apply: starts and ends clocks, wakes waiters.
   void Applied(uint64_t now_ms, const Command& command, const Effects& effects, Output* output);
@@ -79,8 +83,8 @@ class Primary {
   // When something is due next; UINT64_MAX: never.
   uint64_t NextTick() const;
 
-  // Free payload memory, and what a rollout is expected to take before any is measured. No new groups are begun while the
-  // expected bytes of open groups do not fit.
+  // Free payload memory, and what a rollout is expected to take before any is measured. No new
+  // groups are begun while the expected bytes of open groups do not fit.
   void SetMemory(uint64_t free_bytes, uint64_t expected_rollout_bytes);
   // While true, Renew asks for partials and Acquire hands out nothing.
   void SetDraining(bool draining);

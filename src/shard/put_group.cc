@@ -37,8 +37,9 @@ std::vector<PushOutcome> Machine::CheckPutGroup(const PutGroup& c) const {
     return RefuseAll(c, "group.source", absl::StrCat("\"", settings.name, "\" is for evaluation"));
   }
   if (c.rollouts.empty() || c.rollouts.size() > rollout::kAttemptsPerGroupMax) {
-    return RefuseAll(c, "rollouts", absl::StrCat(c.rollouts.size(), " rollouts; 1 to ",
-                                                 rollout::kAttemptsPerGroupMax));
+    return RefuseAll(
+        c, "rollouts",
+        absl::StrCat(c.rollouts.size(), " rollouts; 1 to ", rollout::kAttemptsPerGroupMax));
   }
   if (!source->tasks().Find(c.task.external_hash)) {
     const auto fresh = source->tasks().CheckNew({&c.task, 1});
@@ -54,7 +55,8 @@ std::vector<PushOutcome> Machine::CheckPutGroup(const PutGroup& c) const {
       outcome = Refuse(PushResult::kInvalid, "partial", "true; a group is pushed finished");
     }
     if (outcome.result == PushResult::kAccepted && meta.rewards_present != AllRewards(settings)) {
-      outcome = Refuse(PushResult::kInvalid, "rewards", "a reward is missing; a group is pushed with all of them");
+      outcome = Refuse(PushResult::kInvalid, "rewards",
+                       "a reward is missing; a group is pushed with all of them");
     }
     if (outcome.result == PushResult::kAccepted) {
       std::vector<SequenceMeta> sequences = {meta.first};
@@ -72,7 +74,8 @@ void Machine::Run(const PutGroup& c, Tag tag, Effects* effects) {
   PutRolloutsReply reply;
   if (Remembers(c.request_id)) {
     reply.accepted = static_cast<uint32_t>(c.rollouts.size());
-    reply.outcomes.assign(c.rollouts.size(), Refuse(PushResult::kDuplicate, "", "it is in already"));
+    reply.outcomes.assign(c.rollouts.size(),
+                          Refuse(PushResult::kDuplicate, "", "it is in already"));
     RepeatPutGroup(c, effects);
     return AddReply(std::move(reply), tag, effects);
   }
@@ -94,8 +97,8 @@ void Machine::Run(const PutGroup& c, Tag tag, Effects* effects) {
   AddReply(std::move(reply), tag, effects);
 }
 
-// A call that is repeated has written its payloads once more: they are dead. A command that is repeated names those that are
-// held: they are not.
+// A call that is repeated has written its payloads once more: they are dead. A command that is
+// repeated names those that are held: they are not.
 void Machine::RepeatPutGroup(const PutGroup& c, Effects* effects) {
   const uint32_t slot = tables_.Find(put_groups_.find(c.request_id)->second);
   std::vector<PayloadId> held;
@@ -107,7 +110,8 @@ void Machine::RepeatPutGroup(const PutGroup& c, Effects* effects) {
     if (dead) FreePayload(meta.payload, 0, effects);
   }
   const std::optional<uint32_t> index = curriculum_.Find(c.source, c.task.external_hash);
-  const bool used = index && curriculum_.task(TaskId::Make(c.source, *index))->content == c.task.content;
+  const bool used =
+      index && curriculum_.task(TaskId::Make(c.source, *index))->content == c.task.content;
   if (!used && c.task.content != PayloadId()) effects->dead_contents.push_back(c.task.content);
 }
 

@@ -23,9 +23,12 @@ inline absl::Status UnknownSession(SessionId session) {
 }
 
 inline absl::Status CheckSession(const OpenSession& open) {
-  if (open.session == SessionId()) return absl::InvalidArgumentError("session: 0; choose another id");
-  const std::pair<const char*, const std::string*> texts[] = {
-      {"actor", &open.actor}, {"engine", &open.engine}, {"site", &open.site}, {"client", &open.client}};
+  if (open.session == SessionId())
+    return absl::InvalidArgumentError("session: 0; choose another id");
+  const std::pair<const char*, const std::string*> texts[] = {{"actor", &open.actor},
+                                                              {"engine", &open.engine},
+                                                              {"site", &open.site},
+                                                              {"client", &open.client}};
   for (const auto& [field, text] : texts) {
     if (text->size() <= kSessionTextMax) continue;
     return absl::InvalidArgumentError(

@@ -1,6 +1,7 @@
 // The sessions of actors: who they are, and what each was answered last.
 //
-// Replicated state; not thread-safe. A slot stands for a session as long as it is open; references live until the next Open.
+// Replicated state; not thread-safe. A slot stands for a session as long as it is open; references
+// live until the next Open.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +37,8 @@ class Sessions {
  public:
   // rollout::kNone: not open.
   uint32_t Find(SessionId id) const;
-  // Opens a session, or changes who an open one is. A full table closes one without leases; kNone if that is not found.
+  // Opens a session, or changes who an open one is. A full table closes one without leases; kNone
+  // if that is not found.
   uint32_t Open(const OpenSession& open);
 
   SessionRecord& operator[](uint32_t slot) { return *records_[slot]; }

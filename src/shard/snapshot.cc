@@ -1,4 +1,5 @@
-// Snapshot and restore. What is read is checked whole before it is used: CheckInvariants trusts no link and no count.
+// Snapshot and restore. What is read is checked whole before it is used: CheckInvariants trusts no
+// link and no count.
 #include "shard/machine.h"
 
 namespace forebay::shard {
@@ -36,7 +37,8 @@ bool Machine::Restore(codec::Reader& reader) {
   }
   prng_.set_state(prng);
   put_group_order_.assign(put_groups.begin(), put_groups.end());
-  for (const auto& [request, group] : put_group_order_) ok &= put_groups_.emplace(request, group).second;
+  for (const auto& [request, group] : put_group_order_)
+    ok &= put_groups_.emplace(request, group).second;
   ok = ok && reader.ok() && CheckInvariants().empty();
   if (!ok) *this = Machine(options_);
   return ok;

@@ -30,9 +30,9 @@ void HandOutQueue::Remove(GroupTable& groups, uint32_t slot) {
 
 void ReadyQueue::Insert(GroupTable& groups, uint32_t slot) {
   const GroupRecord& group = groups[slot];
-  auto bucket = std::lower_bound(
-      buckets_.begin(), buckets_.end(), group.version,
-      [](const Bucket& b, uint32_t version) { return b.version < version; });
+  auto bucket =
+      std::lower_bound(buckets_.begin(), buckets_.end(), group.version,
+                       [](const Bucket& b, uint32_t version) { return b.version < version; });
   if (bucket == buckets_.end() || bucket->version != group.version) {
     bucket = buckets_.insert(bucket, Bucket{group.version, {}});
   }
@@ -49,9 +49,9 @@ void ReadyQueue::Insert(GroupTable& groups, uint32_t slot) {
 }
 
 void ReadyQueue::Remove(GroupTable& groups, uint32_t slot) {
-  const auto bucket = std::lower_bound(
-      buckets_.begin(), buckets_.end(), groups[slot].version,
-      [](const Bucket& b, uint32_t version) { return b.version < version; });
+  const auto bucket =
+      std::lower_bound(buckets_.begin(), buckets_.end(), groups[slot].version,
+                       [](const Bucket& b, uint32_t version) { return b.version < version; });
   FOREBAY_CHECK(bucket != buckets_.end() && bucket->version == groups[slot].version);
   bucket->groups.Remove(groups, slot);
   if (bucket->groups.empty()) buckets_.erase(bucket);

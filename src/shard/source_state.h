@@ -1,4 +1,5 @@
-// What a shard keeps of one source besides its tasks: groups by state, the queue of ready ones, counters.
+// What a shard keeps of one source besides its tasks: groups by state, the queue of ready ones,
+// counters.
 //
 // Replicated state; not thread-safe. Slots are those of groups in rollout::Tables.
 #pragma once

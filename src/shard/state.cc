@@ -14,8 +14,9 @@ using rollout::RolloutRecord;
 
 const char* Name(DropReason reason) {
   static constexpr const char* kNames[kDropReasons] = {
-      "filtered_equal", "filtered_single", "filtered_length", "stale",  "truncated", "aborted",
-      "no_reward",      "late",            "failed",          "budget", "rewound",   "short"};
+      "filtered_equal", "filtered_single", "filtered_length", "stale",
+      "truncated",      "aborted",         "no_reward",       "late",
+      "failed",         "budget",          "rewound",         "short"};
   return kNames[static_cast<size_t>(reason)];
 }
 
@@ -54,7 +55,9 @@ double State::BytesPerRollout(uint32_t group_size) {
 
 namespace {
 
-double Ratio(double sum, uint64_t count) { return count == 0 ? 0 : sum / static_cast<double>(count); }
+double Ratio(double sum, uint64_t count) {
+  return count == 0 ? 0 : sum / static_cast<double>(count);
+}
 
 SourceView ViewOf(const curriculum::Source& source, const SourceState& state) {
   SourceView view;
@@ -82,8 +85,8 @@ SourceView ViewOf(const curriculum::Source& source, const SourceState& state) {
 }
 
 SessionView ViewOf(const SessionRecord& record) {
-  return {record.id,     &record.actor,  &record.engine, &record.site, &record.client,
-          record.leases, record.pushed,  record.failed,  record.version};
+  return {record.id,     &record.actor, &record.engine, &record.site,  &record.client,
+          record.leases, record.pushed, record.failed,  record.version};
 }
 
 EvalView ViewOf(const EvalRun& run) {

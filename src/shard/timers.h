@@ -1,7 +1,8 @@
 // Timers by slot number: arm, move and cancel in O(1), whatever their count.
 //
-// A hashed wheel: a timer waits in the bucket of its time modulo the wheel's turn, and is looked at once a turn. Memory follows
-// the timers that are armed, not the largest slot. Timers fire up to kTickMs late and never early. Not thread-safe.
+// A hashed wheel: a timer waits in the bucket of its time modulo the wheel's turn, and is looked at
+// once a turn. Memory follows the timers that are armed, not the largest slot. Timers fire up to
+// kTickMs late and never early. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -86,7 +87,8 @@ class Timers {
     for (size_t i = first; i < due->size(); ++i) Cancel((*due)[i]);
   }
 
-  // When TakeDue may find something: not before the earliest timer's time, and at most a tick after it.
+  // When TakeDue may find something: not before the earliest timer's time, and at most a tick after
+  // it.
   uint64_t Next() const {
     if (size_ == 0) return kNever;
     const uint32_t start = static_cast<uint32_t>(tick_ % kBuckets);
@@ -122,7 +124,8 @@ class Timers {
   Entry& Get(uint32_t slot) { return pages_[directory_[slot / kPage]]->entries[slot % kPage]; }
 
   Entry* Find(uint32_t slot) {
-    if (slot / kPage >= directory_.size() || directory_[slot / kPage] == rollout::kNone) return nullptr;
+    if (slot / kPage >= directory_.size() || directory_[slot / kPage] == rollout::kNone)
+      return nullptr;
     Entry& entry = Get(slot);
     return entry.due_ms == kNever ? nullptr : &entry;
   }

@@ -1,8 +1,9 @@
 // What the ledger says about sources and policy versions.
 //
-// The train floor is the newest version that a committed step made: all later steps train on it or a newer one, so what is
-// stale there is stale for ever. The version that the next step to be opened trains on would be too new a measure: steps that
-// are open already may still lack groups, and train on older ones.
+// The train floor is the newest version that a committed step made: all later steps train on it or
+// a newer one, so what is stale there is stale for ever. The version that the next step to be
+// opened trains on would be too new a measure: steps that are open already may still lack groups,
+// and train on older ones.
 #include <algorithm>
 
 #include "shard/machine.h"
@@ -72,9 +73,9 @@ void Machine::ChangeBranch(Effects* effects) {
 
 void Machine::ReleaseCredits() {
   const auto released = [this](const Unpublished& u) {
-    const bool done = u.next.branch != versions_.branch ||
-                      (versions_.published.branch == versions_.branch &&
-                       versions_.published.number >= u.next.number);
+    const bool done =
+        u.next.branch != versions_.branch || (versions_.published.branch == versions_.branch &&
+                                              versions_.published.number >= u.next.number);
     if (done) sources_[u.source.value].outstanding -= u.credits;
     return done;
   };

@@ -1,4 +1,5 @@
-// Requests for assignments that wait for something to hand out: first come, first served; one for each session.
+// Requests for assignments that wait for something to hand out: first come, first served; one for
+// each session.
 //
 // Not thread-safe. Bounded by whoever adds.
 #pragma once

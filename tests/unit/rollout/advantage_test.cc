@@ -16,7 +16,8 @@ TEST(Advantage, FollowsItsFormula) {
   const Baseline b = MeasureBaseline(kRewards);
   EXPECT_DOUBLE_EQ(b.mean, 1.5);
   EXPECT_DOUBLE_EQ(b.deviation, std::sqrt(3.0));
-  EXPECT_FLOAT_EQ(Advantage(AdvantageKind::kGrpo, 4, b), static_cast<float>(2.5 / (std::sqrt(3.0) + 1e-6)));
+  EXPECT_FLOAT_EQ(Advantage(AdvantageKind::kGrpo, 4, b),
+                  static_cast<float>(2.5 / (std::sqrt(3.0) + 1e-6)));
   EXPECT_FLOAT_EQ(Advantage(AdvantageKind::kDrGrpo, 4, b), 2.5f);
   EXPECT_FLOAT_EQ(Advantage(AdvantageKind::kReinforcePp, 4, b), 2.5f);
   EXPECT_FLOAT_EQ(Advantage(AdvantageKind::kNone, 4, b), 4.0f);

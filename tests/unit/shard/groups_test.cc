@@ -119,7 +119,8 @@ TEST(Groups, AnActorThatDiesCountsOnceForATaskHoweverManyAttemptsItHeld) {
   for (int round = 1; round <= 3; ++round) {
     const auto a = h.Acquire(4).assignments;
     ASSERT_EQ(a.size(), 4u);
-    for (const Assignment& assignment : a) h.Apply(Expire{{{assignment.attempt, assignment.token}}});
+    for (const Assignment& assignment : a)
+      h.Apply(Expire{{{assignment.attempt, assignment.token}}});
     EXPECT_EQ(h.View().quarantined, round == 3 ? 1u : 0u);
     EXPECT_EQ(h.Counters().expired, round == 3 ? 9u : 4u * round);
   }
@@ -134,7 +135,8 @@ TEST(Groups, OnlyTheHolderReleasesAndFails) {
   const uint64_t hash = h.state.Hash();
   EXPECT_EQ(Count(h, Release{SessionId(2), {{a[0].attempt, 1}}}).count, 0u);
   EXPECT_EQ(Count(h, Fail{SessionId(2), {{a[0].attempt, 1}}, ""}).count, 0u);
-  EXPECT_EQ(Count(h, Release{SessionId(9), {{a[0].attempt, 1}}}).status.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Count(h, Release{SessionId(9), {{a[0].attempt, 1}}}).status.code(),
+            absl::StatusCode::kNotFound);
   EXPECT_EQ(Count(h, Release{Harness::kActor, {{a[0].attempt, 2}}}).count, 0u);
   EXPECT_EQ(h.state.Hash(), hash);
   EXPECT_EQ(Count(h, Release{Harness::kActor, {{a[0].attempt, 1}}}).count, 1u);

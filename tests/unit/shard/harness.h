@@ -63,7 +63,9 @@ class Harness {
     return std::get<R>(effects.replies.at(0).reply);
   }
 
-  void FromLedger(codec::ToShard message) { Apply(shard::FromLedger{++ledger_number, std::move(message)}); }
+  void FromLedger(codec::ToShard message) {
+    Apply(shard::FromLedger{++ledger_number, std::move(message)});
+  }
 
   AssignReply Acquire(uint32_t max, SessionId session = kActor) {
     Assign assign;
@@ -135,7 +137,9 @@ class Harness {
     return {};
   }
   const SourceCounters& Counters() const { return *View().counters; }
-  uint64_t Dropped(DropReason reason) const { return Counters().dropped[static_cast<size_t>(reason)]; }
+  uint64_t Dropped(DropReason reason) const {
+    return Counters().dropped[static_cast<size_t>(reason)];
+  }
   void CheckState() const { EXPECT_EQ(state.CheckInvariants(), ""); }
 
   State state;

@@ -34,7 +34,9 @@ struct PrimaryHarness : Harness {
     primary->Propose(now, tag, std::move(command), &output);
     Drain(&output);
   }
-  void Commit(codec::ToShard message) { Propose(shard::FromLedger{++ledger_number, std::move(message)}, 0); }
+  void Commit(codec::ToShard message) {
+    Propose(shard::FromLedger{++ledger_number, std::move(message)}, 0);
+  }
   void AcquireAs(Tag tag, uint32_t max, uint32_t wait_ms, SessionId session = kActor) {
     Assign assign;
     assign.session = session;
@@ -140,7 +142,8 @@ TEST(Primary, BadCommandsAreRefusedWithoutTheLog) {
   h.Propose(SetRewards{{{AttemptId(1), 0, 0}}});
   EXPECT_TRUE(h.kinds.empty());
   ASSERT_EQ(h.replies.size(), 8u);
-  for (size_t i = 0; i < 7; ++i) EXPECT_FALSE(std::get<CountReply>(h.replies[i].reply).status.ok()) << i;
+  for (size_t i = 0; i < 7; ++i)
+    EXPECT_FALSE(std::get<CountReply>(h.replies[i].reply).status.ok()) << i;
   EXPECT_EQ(std::get<SetRewardsReply>(h.replies[7].reply).results[0], PushResult::kInvalid);
 }
 
@@ -249,10 +252,12 @@ TEST(Primary, RenewalsSayWhyToStop) {
   h.settings.max_failures = 1;
   h.PutSource();
   const auto a = h.Leases(9);
-  for (size_t i = 0; i < 2; ++i) h.Propose(PutRollouts{Harness::kActor, {h.Meta(a[i], static_cast<double>(i))}});
+  for (size_t i = 0; i < 2; ++i)
+    h.Propose(PutRollouts{Harness::kActor, {h.Meta(a[i], static_cast<double>(i))}});
   h.Propose(Release{Harness::kActor, {{a[8].attempt, 1}}});
   h.Propose(SetQuarantine{Harness::kSource, true, {1000 + a[4].task.index()}, false});
-  const std::vector<LeaseRef> leases = {{a[2].attempt, 1}, {a[5].attempt, 1}, {a[8].attempt, 1}, {AttemptId(5), 1}};
+  const std::vector<LeaseRef> leases = {
+      {a[2].attempt, 1}, {a[5].attempt, 1}, {a[8].attempt, 1}, {AttemptId(5), 1}};
   const RenewReply reply = h.primary->Renew(h.now, Harness::kActor, leases, {});
   ASSERT_EQ(reply.actions.size(), 4u);
   for (LeaseAction action : reply.actions) EXPECT_EQ(action, LeaseAction::kAbandon);
@@ -293,7 +298,8 @@ TEST(Primary, AGroupsDeadlineRunsFromItsFirstAssignment) {
   h.settings.complete_minimum = 2;
   h.PutSource();
   const auto a = h.Leases(4);
-  for (size_t i = 0; i < 2; ++i) h.Propose(PutRollouts{Harness::kActor, {h.Meta(a[i], static_cast<double>(i))}});
+  for (size_t i = 0; i < 2; ++i)
+    h.Propose(PutRollouts{Harness::kActor, {h.Meta(a[i], static_cast<double>(i))}});
   h.AdvanceTo(h.now + 4'990);
   EXPECT_EQ(h.View().groups_ready, 0u);
   h.AdvanceTo(h.now + 40);

@@ -113,8 +113,10 @@ TEST(Push, BadRolloutsAreRefusedByFieldAndChangeNothing) {
       {"infinite", "rewards", PushResult::kInvalid,
        [](RolloutMeta& m) { m.reward = std::numeric_limits<double>::infinity(); }},
       {"no reward", "rewards", PushResult::kInvalid, [](RolloutMeta& m) { m.rewards_present = 0; }},
-      {"other rewards", "rewards", PushResult::kInvalid, [](RolloutMeta& m) { m.rewards_present = 3; }},
-      {"no tokens", "sequences.tokens", PushResult::kInvalid, [](RolloutMeta& m) { m.first.tokens = 0; }},
+      {"other rewards", "rewards", PushResult::kInvalid,
+       [](RolloutMeta& m) { m.rewards_present = 3; }},
+      {"no tokens", "sequences.tokens", PushResult::kInvalid,
+       [](RolloutMeta& m) { m.first.tokens = 0; }},
       {"prompt", "sequences.prompt_tokens", PushResult::kInvalid,
        [](RolloutMeta& m) { m.first.prompt_tokens = 21; }},
       {"loss", "sequences.loss_tokens", PushResult::kInvalid,
@@ -122,23 +124,39 @@ TEST(Push, BadRolloutsAreRefusedByFieldAndChangeNothing) {
       {"advantage", "sequences.advantage", PushResult::kInvalid,
        [](RolloutMeta& m) { m.first.advantage = std::nanf(""); }},
       {"future", "versions", PushResult::kInvalid,
-       [](RolloutMeta& m) { m.first.versions = {{0, {0, 9}, 10}}; }},
+       [](RolloutMeta& m) {
+         m.first.versions = {{0, {0, 9}, 10}};
+       }},
       {"future branch", "versions", PushResult::kInvalid,
-       [](RolloutMeta& m) { m.first.versions = {{0, {4, 0}, 10}}; }},
+       [](RolloutMeta& m) {
+         m.first.versions = {{0, {4, 0}, 10}};
+       }},
       {"offset", "versions.offset", PushResult::kInvalid,
-       [](RolloutMeta& m) { m.first.versions = {{1, {0, 0}, 10}}; }},
+       [](RolloutMeta& m) {
+         m.first.versions = {{1, {0, 0}, 10}};
+       }},
       {"falling offsets", "versions.offset", PushResult::kInvalid,
-       [](RolloutMeta& m) { m.first.versions = {{0, {0, 0}, 5}, {0, {0, 0}, 5}}; }},
+       [](RolloutMeta& m) {
+         m.first.versions = {{0, {0, 0}, 5}, {0, {0, 0}, 5}};
+       }},
       {"offset beyond", "versions.offset", PushResult::kInvalid,
-       [](RolloutMeta& m) { m.first.versions = {{0, {0, 0}, 5}, {20, {0, 0}, 5}}; }},
+       [](RolloutMeta& m) {
+         m.first.versions = {{0, {0, 0}, 5}, {20, {0, 0}, 5}};
+       }},
       {"loss of runs", "versions.loss_tokens", PushResult::kInvalid,
-       [](RolloutMeta& m) { m.first.versions = {{0, {0, 0}, 9}}; }},
+       [](RolloutMeta& m) {
+         m.first.versions = {{0, {0, 0}, 9}};
+       }},
       {"second sequence", "sequences.tokens", PushResult::kInvalid,
        [](RolloutMeta& m) { m.more.resize(1); }},
       {"too many tokens", "sequences.tokens", PushResult::kInvalid,
-       [](RolloutMeta& m) { m.more.assign(2, {UINT32_MAX, 0, 0, std::nullopt, {}}); }},
+       [](RolloutMeta& m) {
+         m.more.assign(2, {UINT32_MAX, 0, 0, std::nullopt, {}});
+       }},
       {"too many sequences", "sequences", PushResult::kInvalid,
-       [](RolloutMeta& m) { m.more.assign(1024, {1, 0, 0, std::nullopt, {}}); }},
+       [](RolloutMeta& m) {
+         m.more.assign(1024, {1, 0, 0, std::nullopt, {}});
+       }},
       {"status", "status", PushResult::kInvalid,
        [](RolloutMeta& m) { m.status = static_cast<RolloutStatus>(9); }},
   };
@@ -191,8 +209,8 @@ TEST(Push, OverSampledGroupsCloseTheirLastAttempts) {
 }
 
 TEST(Push, TruncatedRolloutsAreDroppedOrMaskedByRule) {
-  for (const auto rule : {codec::TruncatedRule::kDrop, codec::TruncatedRule::kMask,
-                          codec::TruncatedRule::kTrain}) {
+  for (const auto rule :
+       {codec::TruncatedRule::kDrop, codec::TruncatedRule::kMask, codec::TruncatedRule::kTrain}) {
     Harness h;
     h.settings.truncated = rule;
     h.Start();
@@ -389,7 +407,8 @@ TEST(Rewards, ARolloutWhoseRewardNeverComesIsDroppedAndRetried) {
   EXPECT_EQ(h.effects.dead_payloads, std::vector<PayloadId>{meta.payload});
   EXPECT_EQ(h.Dropped(DropReason::kNoReward), 1u);
   EXPECT_EQ(h.Push(meta), PushResult::kDuplicate);
-  EXPECT_EQ(h.Ask<SetRewardsReply>(SetRewards{{{a[0].attempt, 1, 1}}}).results[0], PushResult::kUnknown);
+  EXPECT_EQ(h.Ask<SetRewardsReply>(SetRewards{{{a[0].attempt, 1, 1}}}).results[0],
+            PushResult::kUnknown);
   EXPECT_EQ(h.Acquire(1).assignments[0].attempt, a[0].attempt);
   h.CheckState();
 }

@@ -1,4 +1,5 @@
-// Random operations: all invariants hold after each; replicas, snapshots and the byte encoding of commands agree.
+// Random operations: all invariants hold after each; replicas, snapshots and the byte encoding of
+// commands agree.
 #include <deque>
 #include <string>
 
@@ -129,12 +130,16 @@ class Driver {
       case 0:
         return DropForBudget{};
       case 1:
-        return SetQuarantine{SourceId(static_cast<uint16_t>(prng_.Below(3))), true, {1000 + prng_.Below(40)}, false};
+        return SetQuarantine{
+            SourceId(static_cast<uint16_t>(prng_.Below(3))), true, {1000 + prng_.Below(40)}, false};
       case 2:
         return SetQuarantine{SourceId(static_cast<uint16_t>(prng_.Below(2))), false, {}, true};
       case 3:
-        return StartEval{EvalRunId(1 + prng_.Below(300)), kEvalSource, {branch_, published_},
-                         static_cast<uint32_t>(1 + prng_.Below(3)), 0.5};
+        return StartEval{EvalRunId(1 + prng_.Below(300)),
+                         kEvalSource,
+                         {branch_, published_},
+                         static_cast<uint32_t>(1 + prng_.Below(3)),
+                         0.5};
       default:
         return LedgerAcknowledged{prng_.Below(5) == 0 ? UINT64_MAX : prng_.Below(50)};
     }

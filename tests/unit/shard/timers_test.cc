@@ -59,8 +59,9 @@ TEST(Timers, AgreeWithASortedMap) {
           break;
         case 1: {
           const uint64_t step = prng.Below(20) == 0 ? prng.Below(300000) : prng.Below(200);
-          now = prng.Below(3) == 0 && timers.Next() != Timers<int>::kNever ? std::max(now, timers.Next())
-                                                                          : now + step;
+          now = prng.Below(3) == 0 && timers.Next() != Timers<int>::kNever
+                    ? std::max(now, timers.Next())
+                    : now + step;
           std::vector<uint32_t> expected;
           for (const auto& [s, due] : model) {
             if (due <= now) expected.push_back(s);
