@@ -1,0 +1,188 @@
+#include "tests/simulation/hosts.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/hash.h"
+#include "codec/archive.h"
+#include "shard/machine.h"
+
+namespace forebay::simulation {
+namespace {
+
+shard::Options ShardOptions(const HistoryOptions& options, ShardId id) {
+  return {.shard = id, .run_seed = options.seed, .mutations = options.mutations};
+}
+
+ledger::Options LedgerOptions(const HistoryOptions& options) {
+  return {.run_seed = options.seed, .shards = options.shards, .open_steps_max = 2, .mutations = options.mutations};
+}
+
+template <class State>
+std::string SnapshotOf(const State& state) {
+  std::string bytes;
+  codec::Writer writer(&bytes);
+  state.Snapshot(writer);
+  return bytes;
+}
+
+// What goes through the log comes out the same.
+template <class Command>
+Command ThroughEncoding(const Command& command, const Node::Alarm& alarm) {
+  const std::string bytes = codec::Encode(command);
+  Command decoded;
+  if (!codec::Decode(bytes, &decoded) || codec::Encode(decoded) != bytes) {
+    alarm("7 equal position, equal hash",
+          absl::StrCat("command ", command.index(), " changes by its encoding"));
+  }
+  return decoded;
+}
+
+void MixIn(const std::vector<PayloadId>& dead, uint64_t* hash) {
+  for (const PayloadId id : dead) *hash = HashCombine(*hash, id.value);
+}
+
+template <class State>
+void Replace(std::unique_ptr<State>* state, std::unique_ptr<State> restored, const char* name,
+             const Node::Alarm& alarm) {
+  const std::string bytes = SnapshotOf(**state);
+  codec::Reader reader(bytes);
+  if (!restored->Restore(reader) || !reader.Done()) {
+    alarm("7 equal position, equal hash", absl::StrCat("the ", name, " does not take its own snapshot"));
+  } else if (restored->Hash() != (*state)->Hash()) {
+    alarm("7 equal position, equal hash", absl::StrCat("the restored ", name, " has another hash"));
+  }
+  *state = std::move(restored);
+}
+
+}  // namespace
+
+Node::ShardHost::ShardHost(Node* n, ShardId shard)
+    : node(n),
+      id(shard),
+      state(std::make_unique<shard::State>(ShardOptions(n->options_, shard))),
+      twin(ShardOptions(n->options_, shard)),
+      loop(std::make_unique<node::ShardLoop>(state.get(), this, this, n->queue_->now_ms())) {}
+
+void Node::ShardHost::Restart() {
+  calls.Clear();
+  loop.reset();
+  Replace(&state, std::make_unique<shard::State>(ShardOptions(node->options_, id)), "shard", node->alarm_);
+  loop = std::make_unique<node::ShardLoop>(state.get(), this, this, node->queue_->now_ms());
+}
+
+std::string Node::ShardHost::Compare() const {
+  if (state->Hash() != twin.Hash()) return absl::StrCat("the replicas of shard ", id.value, " differ");
+  if (dead_hash != twin_dead_hash) return absl::StrCat("the replicas of shard ", id.value, " freed other payloads");
+  return "";
+}
+
+bool Node::ShardHost::InOldestOpenGroup(AttemptId attempt) const {
+  const shard::Machine& machine = state->machine();
+  const uint32_t slot = machine.tables().Find(attempt);
+  if (slot == rollout::kNone) return true;  // it is refused at once
+  uint64_t oldest = UINT64_MAX;
+  for (const shard::SourceState& source : machine.sources()) {
+    const uint32_t head = source.open.head();
+    if (head != rollout::kNone) oldest = std::min(oldest, machine.tables().group(head).sequence);
+  }
+  const rollout::GroupRecord& group = machine.tables().group(machine.tables().attempt(slot).group);
+  return group.state != rollout::GroupState::kOpen || group.sequence <= oldest;
+}
+
+void Node::ShardHost::Append(LogPosition, const shard::Command& command) {
+  node->observer_->OnShardCommand(id, command);
+  const shard::Command decoded = ThroughEncoding(command, node->alarm_);
+  shard::Effects effects;
+  twin.Apply(decoded, 0, &effects);
+  MixIn(effects.dead_payloads, &twin_dead_hash);
+  MixIn(effects.dead_contents, &twin_dead_hash);
+}
+
+void Node::ShardHost::OnReply(shard::Tag tag, shard::Reply&& reply) { calls.Answer(tag, reply); }
+
+void Node::ShardHost::OnDead(const std::vector<PayloadId>& payloads, const std::vector<PayloadId>& contents) {
+  MixIn(payloads, &dead_hash);
+  MixIn(contents, &dead_hash);
+  node->Die(payloads, &node->payloads_);
+  node->Die(contents, &node->contents_);
+}
+
+void Node::ShardHost::SendToLedger(const codec::NumberedMessage& message) {
+  if (message.number > last_to_ledger) {
+    last_to_ledger = message.number;
+    codec::ToLedger decoded;
+    FOREBAY_CHECK(codec::Decode(message.body, &decoded));
+    node->observer_->OnReserved(id, std::get<codec::Reserved>(decoded));
+  }
+  node->Between([n = node, shard = id, message] {
+    n->ledger_->loop->FromShard(n->queue_->now_ms(), shard, message);
+    n->Arm();
+  });
+}
+
+void Node::ShardHost::AcknowledgeLedger(uint64_t number) {
+  node->Between([n = node, shard = id, number] {
+    n->ledger_->loop->ShardAcknowledged(n->queue_->now_ms(), shard, number);
+  });
+}
+
+void Node::ShardHost::OnSummary(const codec::ReadySummary& summary) {
+  node->queue_->After(1, [n = node, summary] {
+    n->ledger_->loop->OnSummary(n->queue_->now_ms(), summary);
+    n->Arm();
+  });
+}
+
+Node::LedgerHost::LedgerHost(Node* n)
+    : node(n),
+      state(std::make_unique<ledger::State>(LedgerOptions(n->options_))),
+      twin(LedgerOptions(n->options_)),
+      loop(std::make_unique<node::LedgerLoop>(state.get(), this, this)) {}
+
+void Node::LedgerHost::Restart() {
+  calls.Clear();
+  loop.reset();
+  Replace(&state, std::make_unique<ledger::State>(LedgerOptions(node->options_)), "ledger", node->alarm_);
+  loop = std::make_unique<node::LedgerLoop>(state.get(), this, this);
+}
+
+std::string Node::LedgerHost::Compare() const {
+  if (state->Hash() != twin.Hash()) return "the replicas of the ledger differ";
+  return dead_hash != twin_dead_hash ? "the replicas of the ledger freed other payloads" : "";
+}
+
+void Node::LedgerHost::Append(LogPosition, const ledger::Command& command) {
+  node->observer_->OnLedgerCommand(command);
+  const ledger::Command decoded = ThroughEncoding(command, node->alarm_);
+  ledger::Effects effects;
+  twin.Apply(decoded, 0, &effects);
+  MixIn(effects.dead_payloads, &twin_dead_hash);
+}
+
+void Node::LedgerHost::OnReply(ledger::Tag tag, ledger::Reply&& reply) { calls.Answer(tag, reply); }
+
+void Node::LedgerHost::OnDead(const std::vector<PayloadId>& payloads) {
+  MixIn(payloads, &dead_hash);
+  node->Die(payloads, &node->payloads_);
+}
+
+void Node::LedgerHost::SendToShard(ShardId shard, const codec::NumberedMessage& message) {
+  node->Between([n = node, shard, message] {
+    n->shards_[shard.value]->loop->FromLedger(n->queue_->now_ms(), message);
+    n->Arm();
+  });
+}
+
+void Node::LedgerHost::AcknowledgeShard(ShardId shard, uint64_t number) {
+  node->Between([n = node, shard, number] {
+    n->shards_[shard.value]->loop->LedgerAcknowledged(n->queue_->now_ms(), number);
+  });
+}
+
+void Node::LedgerHost::OnStepChanged(StepId step) {
+  if (const ledger::Step* changed = state->step(step)) node->observer_->OnStepChanged(*changed);
+}
+
+void Node::LedgerHost::OnAnnouncement(const ledger::Announcement& announcement) { node->announced_(announcement); }
+
+}  // namespace forebay::simulation

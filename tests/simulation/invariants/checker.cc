@@ -1,0 +1,68 @@
+#include "tests/simulation/invariants/invariant.h"
+
+namespace forebay::simulation {
+
+void Invariant::Violated(const std::string& what) { checker_->Fail(name_, what); }
+const Node& Invariant::node() const { return checker_->node(); }
+const HistoryOptions& Invariant::options() const { return checker_->options(); }
+
+Checker::Checker(const HistoryOptions& options, Stats* stats) : options_(options), stats_(stats) {
+  invariants_.push_back(MakeAccounting(this));
+  invariants_.push_back(MakeOneLiveLease(this));
+  invariants_.push_back(MakeStepCommittedOnce(this));
+  invariants_.push_back(MakeNoStaleRollout(this));
+  invariants_.push_back(MakeEqualPositionEqualHash(this));
+  invariants_.push_back(MakePayloadsNamedByState(this));
+  invariants_.push_back(MakeMemoryLimits(this));
+}
+
+void Checker::OnShardCommand(ShardId shard, const shard::Command& command) {
+  Tell([&](Observer& o) { o.OnShardCommand(shard, command); });
+}
+void Checker::OnLedgerCommand(const ledger::Command& command) {
+  Tell([&](Observer& o) { o.OnLedgerCommand(command); });
+}
+void Checker::OnAssigned(SessionId session, const shard::Assignment& assignment) {
+  Tell([&](Observer& o) { o.OnAssigned(session, assignment); });
+}
+void Checker::OnPushed(SessionId session, const shard::RolloutMeta& meta, const shard::PushOutcome& outcome) {
+  using enum shard::PushResult;
+  if (outcome.result == kLate || outcome.result == kLeaseLost) stats_->Count(Fault::kLatePush);
+  if (outcome.result == kDuplicate) stats_->Count(Fault::kRepeatedPush);
+  Tell([&](Observer& o) { o.OnPushed(session, meta, outcome); });
+}
+void Checker::OnGroupPushed(const shard::PutGroup& group, const shard::PutRolloutsReply& reply) {
+  Tell([&](Observer& o) { o.OnGroupPushed(group, reply); });
+}
+void Checker::OnRewarded(const shard::LateReward& reward, shard::PushResult result) {
+  Tell([&](Observer& o) { o.OnRewarded(reward, result); });
+}
+void Checker::OnRenewed(SessionId session, const shard::LeaseRef& lease, shard::LeaseAction action) {
+  Tell([&](Observer& o) { o.OnRenewed(session, lease, action); });
+}
+void Checker::OnTrainerAnswer(const ledger::Command& command, const ledger::Reply& reply) {
+  if (std::holds_alternative<ledger::CommitStep>(command)) {
+    const auto& commit = std::get<ledger::CommitReply>(reply);
+    if (commit.status.ok() && !commit.already_committed) ++stats_->steps;
+  }
+  Tell([&](Observer& o) { o.OnTrainerAnswer(command, reply); });
+}
+void Checker::OnFetched(Generation generation, StepId step, Revision revision, const ledger::MicroBatchRef& ref,
+                        const absl::StatusOr<ledger::MicroBatchView>& view) {
+  Tell([&](Observer& o) { o.OnFetched(generation, step, revision, ref, view); });
+}
+void Checker::OnPayloadDead(PayloadId payload) {
+  Tell([&](Observer& o) { o.OnPayloadDead(payload); });
+}
+void Checker::OnReserved(ShardId shard, const codec::Reserved& reserved) {
+  Tell([&](Observer& o) { o.OnReserved(shard, reserved); });
+}
+void Checker::OnStepChanged(const ledger::Step& step) {
+  Tell([&](Observer& o) { o.OnStepChanged(step); });
+}
+void Checker::OnScan() {
+  ++stats_->scans;
+  for (const auto& invariant : invariants_) invariant->OnScan();
+}
+
+}  // namespace forebay::simulation

@@ -1,0 +1,131 @@
+// The simulator: histories of one node, one after another, until time is up or an invariant is broken.
+//
+//   simulate --minutes 5            histories from a random seed, which is printed first
+//   simulate --seed 17 --histories 1   one history again
+//   simulate --mutations            each rule switched off in turn: its invariant must notice
+#include <sys/random.h>
+
+#include <chrono>
+#include <cstdio>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/strings/match.h"
+#include "tests/simulation/simulation.h"
+
+ABSL_FLAG(double, minutes, 0, "run histories for so long");
+ABSL_FLAG(uint64_t, histories, 0, "run so many histories");
+ABSL_FLAG(uint64_t, seed, 0, "of the first history, the next ones follow; 0: a random one");
+ABSL_FLAG(uint64_t, events, 20'000, "of a history, at least");
+ABSL_FLAG(bool, mutations, false, "switch off each rule in turn, and see that its invariant notices");
+ABSL_FLAG(std::string, mutation, "", "switch off this rule in all histories");
+
+namespace forebay::simulation {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr uint64_t kTracedEvents = 15;
+constexpr uint64_t kMutationHistoriesMax = 60;
+
+struct Mutant {
+  const char* name;
+  bool Mutations::*rule;
+  const char* invariant;  // that must notice; another one may be faster
+};
+constexpr Mutant kMutants[] = {
+    {"token", &Mutations::accept_old_tokens, "4"},
+    {"duplicate", &Mutations::accept_duplicates, "3"},
+    {"lag", &Mutations::ignore_lag, "6"},
+    {"generation", &Mutations::ignore_generations, "5"},
+    {"equal-plan", &Mutations::replan_in_place, "5"},
+};
+
+uint64_t RandomSeed() {
+  uint64_t seed = 0;
+  while (seed == 0) {
+    if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed)) seed = 1;
+    seed >>= 32;
+  }
+  return seed;
+}
+
+HistoryOptions OptionsOf(uint64_t seed) {
+  HistoryOptions options = DrawHistory(seed);
+  options.events = absl::GetFlag(FLAGS_events);
+  for (const Mutant& mutant : kMutants) {
+    if (absl::GetFlag(FLAGS_mutation) == mutant.name) options.mutations.*mutant.rule = true;
+  }
+  return options;
+}
+
+void Report(const HistoryOptions& options, const HistoryResult& result) {
+  std::printf("VIOLATION of \"%s\" in the history of seed %lu at event %lu: %s\n  %s\n",
+              result.violation->invariant.c_str(), options.seed, result.event, result.violation->what.c_str(),
+              options.Summary().c_str());
+  const uint64_t from = result.event > kTracedEvents ? result.event - kTracedEvents : 0;
+  const HistoryResult again = RunHistory(options, from);
+  for (const std::string& line : again.last_events) std::printf("  %s\n", line.c_str());
+  std::printf("replay: simulate --seed %lu --histories 1 --events %lu\n", options.seed, options.events);
+}
+
+int RunHistories(uint64_t seed) {
+  const double minutes = absl::GetFlag(FLAGS_minutes);
+  const uint64_t wanted = absl::GetFlag(FLAGS_histories) > 0 ? absl::GetFlag(FLAGS_histories) : minutes > 0 ? UINT64_MAX : 1;
+  const auto until = Clock::now() + std::chrono::duration<double>(minutes * 60);
+  Stats stats;
+  int failed = 0;
+  auto told = Clock::now();
+  for (uint64_t i = 0; i < wanted && failed == 0 && (minutes == 0 || Clock::now() < until); ++i) {
+    const HistoryOptions options = OptionsOf(seed + i);
+    const HistoryResult result = RunHistory(options);
+    stats.Add(result.stats);
+    if (result.violation) {
+      ++failed;
+      Report(options, result);
+    }
+    if (Clock::now() - told < std::chrono::seconds(30)) continue;
+    told = Clock::now();
+    std::printf("seeds %lu to %lu: %lu events, no violation\n", seed, seed + i, stats.events);
+    std::fflush(stdout);
+  }
+  std::printf("seeds %lu to %lu: %s\n", seed, seed + stats.histories - 1, stats.Text().c_str());
+  std::printf("%lu histories passed, %d failed\n", stats.histories - static_cast<uint64_t>(failed), failed);
+  return failed == 0 ? 0 : 1;
+}
+
+bool Noticed(const Mutant& mutant, uint64_t seed) {
+  for (uint64_t i = 0; i < kMutationHistoriesMax; ++i) {
+    HistoryOptions options = DrawHistory(seed + i);
+    options.mutations.*mutant.rule = true;
+    const HistoryResult result = RunHistory(options);
+    if (!result.violation || !absl::StartsWith(result.violation->invariant, mutant.invariant)) continue;
+    std::printf("without the %s check: \"%s\" notices after %lu histories, at event %lu: %s\n", mutant.name,
+                result.violation->invariant.c_str(), i + 1, result.event, result.violation->what.c_str());
+    return true;
+  }
+  std::printf("without the %s check: nothing notices in %lu histories\n", mutant.name, kMutationHistoriesMax);
+  return false;
+}
+
+int RunMutations(uint64_t seed) {
+  int passed = 0;
+  for (const Mutant& mutant : kMutants) passed += Noticed(mutant, seed);
+  const int failed = static_cast<int>(std::size(kMutants)) - passed;
+  std::printf("%d mutations passed, %d failed\n", passed, failed);
+  return failed == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace forebay::simulation
+
+int main(int argc, char** argv) {
+  absl::ParseCommandLine(argc, argv);
+  uint64_t seed = absl::GetFlag(FLAGS_seed);
+  if (seed == 0) seed = forebay::simulation::RandomSeed();
+  std::printf("seed %lu\n", seed);
+  std::fflush(stdout);
+  return absl::GetFlag(FLAGS_mutations) ? forebay::simulation::RunMutations(seed)
+                                        : forebay::simulation::RunHistories(seed);
+}

@@ -1,0 +1,293 @@
+#include "tests/simulation/node.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/hash.h"
+#include "codec/archive.h"
+#include "tests/simulation/hosts.h"
+
+namespace forebay::simulation {
+
+Node::Node(const HistoryOptions& options, EventQueue* queue, Dice* dice, Stats* stats, Observer* observer,
+           Alarm alarm, Announced announced)
+    : options_(options),
+      queue_(queue),
+      dice_(dice),
+      stats_(stats),
+      observer_(observer),
+      alarm_(std::move(alarm)),
+      announced_(std::move(announced)),
+      payloads_(options.payload_bytes_max),
+      contents_(uint64_t{1} << 40) {
+  ledger_ = std::make_unique<LedgerHost>(this);
+  for (uint32_t i = 0; i < options.shards; ++i) {
+    shards_.push_back(std::make_unique<ShardHost>(this, ShardId(static_cast<uint8_t>(i))));
+  }
+  ledger_->loop->Resend();
+}
+
+Node::~Node() = default;
+
+const shard::State& Node::shard(ShardId id) const { return *shards_[id.value]->state; }
+const ledger::State& Node::ledger() const { return *ledger_->state; }
+size_t Node::waiters(ShardId id) const { return shards_[id.value]->loop->primary().waiters(); }
+
+void Node::ToShard(ShardId shard, shard::Command command, std::function<void(shard::Reply&)> answer) {
+  ShardHost& host = *shards_[shard.value];
+  host.loop->Propose(queue_->now_ms(), host.AddCall(std::move(answer)), std::move(command));
+  Arm();
+}
+
+void Node::ToLedger(ledger::Command command, std::function<void(ledger::Reply&)> answer) {
+  auto observed = [this, command, answer = std::move(answer)](ledger::Reply& reply) {
+    observer_->OnTrainerAnswer(command, reply);
+    answer(reply);
+  };
+  ledger_->loop->Propose(queue_->now_ms(), ledger_->AddCall(std::move(observed)), std::move(command));
+  Arm();
+}
+
+void Node::Acquire(ShardId shard, shard::Assign request, uint32_t wait_ms, Answer<shard::AssignReply> answer) {
+  ShardHost& host = *shards_[shard.value];
+  const uint64_t tag =
+      host.AddCall([this, session = request.session, answer = std::move(answer)](shard::Reply& reply) {
+        auto& assigned = std::get<shard::AssignReply>(reply);
+        for (const shard::Assignment& assignment : assigned.assignments) {
+          ++stats_->assignments;
+          observer_->OnAssigned(session, assignment);
+        }
+        answer(std::move(assigned));
+      });
+  host.loop->Acquire(queue_->now_ms(), tag, std::move(request), wait_ms);
+  Arm();
+}
+
+void Node::Push(SessionId session, std::vector<shard::RolloutMeta> rollouts,
+                Answer<shard::PutRolloutsReply> answer) {
+  uint64_t bytes = 0;
+  for (const shard::RolloutMeta& rollout : rollouts) bytes += rollout.payload_bytes;
+  if (waiting_.empty() && payloads_.Fits(bytes)) return PushNow(session, std::move(rollouts), std::move(answer));
+  stats_->Count(Fault::kMemoryWait);
+  waiting_.push_back({session, std::move(rollouts), std::move(answer), bytes});
+}
+
+void Node::PushNow(SessionId session, std::vector<shard::RolloutMeta> rollouts,
+                   Answer<shard::PutRolloutsReply> answer) {
+  struct Job {
+    std::vector<shard::RolloutMeta> rollouts;
+    shard::PutRolloutsReply reply;
+  };
+  auto job = std::make_shared<Job>();
+  job->rollouts = std::move(rollouts);
+  job->reply.outcomes.resize(job->rollouts.size());
+  for (shard::RolloutMeta& rollout : job->rollouts) rollout.payload = payloads_.Store(rollout.payload_bytes);
+  for (uint32_t s = 0; s < shards(); ++s) {
+    shard::PutRollouts command{.session = session};
+    std::vector<size_t> indexes;
+    for (size_t i = 0; i < job->rollouts.size(); ++i) {
+      if (job->rollouts[i].lease.attempt.shard().value % shards() != s) continue;
+      indexes.push_back(i);
+      command.rollouts.push_back(job->rollouts[i]);
+    }
+    if (indexes.empty()) continue;
+    ToShard(ShardId(static_cast<uint8_t>(s)), std::move(command), [this, job, indexes, session](shard::Reply& reply) {
+      auto& put = std::get<shard::PutRolloutsReply>(reply);
+      for (size_t k = 0; k < indexes.size(); ++k) {
+        const size_t i = indexes[k];
+        observer_->OnPushed(session, job->rollouts[i], put.outcomes[k]);
+        if (put.outcomes[k].result == shard::PushResult::kAccepted) ++stats_->rollouts;
+        else FreeRefused(job->rollouts[i].payload);
+        job->reply.outcomes[i] = std::move(put.outcomes[k]);
+      }
+      job->reply.accepted += put.accepted;
+    });
+  }
+  answer(std::move(job->reply));
+  ServeWaiting();
+}
+
+void Node::PushGroup(ShardId shard, shard::PutGroup group, Answer<shard::PutRolloutsReply> answer) {
+  uint64_t bytes = 0;
+  for (const shard::RolloutMeta& rollout : group.rollouts) bytes += rollout.payload_bytes;
+  // The client is told to come again.
+  if (!payloads_.Fits(bytes)) return;
+  for (shard::RolloutMeta& rollout : group.rollouts) rollout.payload = payloads_.Store(rollout.payload_bytes);
+  group.task.content = contents_.Store(100);
+  ToShard(shard, group, [this, group, answer = std::move(answer)](shard::Reply& reply) {
+    auto& put = std::get<shard::PutRolloutsReply>(reply);
+    observer_->OnGroupPushed(group, put);
+    for (size_t i = 0; i < group.rollouts.size() && i < put.outcomes.size(); ++i) {
+      if (put.outcomes[i].result != shard::PushResult::kAccepted) FreeRefused(group.rollouts[i].payload);
+    }
+    answer(std::move(put));
+  });
+}
+
+void Node::SetRewards(ShardId shard, shard::SetRewards rewards, Answer<shard::SetRewardsReply> answer) {
+  ToShard(shard, rewards, [this, rewards, answer = std::move(answer)](shard::Reply& reply) {
+    auto& set = std::get<shard::SetRewardsReply>(reply);
+    for (size_t i = 0; i < set.results.size(); ++i) observer_->OnRewarded(rewards.rewards[i], set.results[i]);
+    answer(std::move(set));
+  });
+}
+
+shard::RenewReply Node::Renew(ShardId shard, SessionId session, const std::vector<shard::LeaseRef>& leases) {
+  shard::RenewReply reply = shards_[shard.value]->loop->primary().Renew(queue_->now_ms(), session, leases, {});
+  for (size_t i = 0; i < leases.size(); ++i) {
+    observer_->OnRenewed(session, leases[i], reply.actions.empty() ? shard::LeaseAction::kContinue : reply.actions[i]);
+  }
+  Arm();
+  return reply;
+}
+
+void Node::AddTasks(ShardId shard, shard::AddTasks tasks, Answer<shard::AddTasksReply> answer) {
+  for (shard::NewTask& task : tasks.tasks) task.content = contents_.Store(100);
+  AskShard<shard::AddTasksReply>(shard, std::move(tasks), std::move(answer));
+}
+
+void Node::PutColumns(ledger::PutColumns command, Answer<ledger::StatusReply> answer) {
+  for (ledger::WrittenColumn& column : command.columns) {
+    if (!payloads_.Fits(column.bytes)) return;
+    column.payload = payloads_.Store(column.bytes);
+  }
+  ToLedger(command, [this, command, answer = std::move(answer)](ledger::Reply& reply) {
+    auto& status = std::get<ledger::StatusReply>(reply);
+    if (!status.status.ok()) {
+      for (const ledger::WrittenColumn& column : command.columns) FreeRefused(column.payload);
+    }
+    answer(std::move(status));
+  });
+}
+
+absl::StatusOr<ledger::MicroBatchView> Node::Fetch(Generation generation, StepId step, Revision revision,
+                                                   const ledger::MicroBatchRef& ref) {
+  const absl::Status current = ledger().CheckGeneration(generation);
+  auto view = current.ok() ? ledger().ViewMicroBatch(step, revision, ref)
+                           : absl::StatusOr<ledger::MicroBatchView>(current);
+  observer_->OnFetched(generation, step, revision, ref, view);
+  return view;
+}
+
+void Node::FreeRefused(PayloadId payload) {
+  if (payloads_.Free(payload)) observer_->OnPayloadDead(payload);
+}
+
+void Node::Die(const std::vector<PayloadId>& payloads, Payloads* store) {
+  for (const PayloadId id : payloads) {
+    if (!store->Free(id)) {
+      alarm_("9 payloads named by state exist",
+             absl::StrCat(store == &payloads_ ? "payload " : "content ", id.value, " is freed and was not there"));
+    }
+    if (store == &payloads_) observer_->OnPayloadDead(id);
+  }
+  if (waiting_.empty() || serving_) return;
+  // After the event: the loop that frees must not be called from within.
+  serving_ = true;
+  queue_->After(0, [this] {
+    serving_ = false;
+    ServeWaiting();
+  });
+}
+
+void Node::ServeWaiting() {
+  if (waiting_.empty() || !payloads_.Fits(waiting_.front().bytes)) return;
+  Waiting next = std::move(waiting_.front());
+  waiting_.pop_front();
+  PushNow(next.session, std::move(next.rollouts), std::move(next.answer));
+}
+
+// The rules against deadlock: what is kept back goes to the oldest incomplete group of a shard; with that spent too, the
+// youngest incomplete group is dropped.
+void Node::FreeUpMemory() {
+  if (waiting_.empty()) return;
+  for (size_t i = 0; i < waiting_.size(); ++i) {
+    const AttemptId attempt = waiting_[i].rollouts.front().lease.attempt;
+    const ShardHost& host = *shards_[attempt.shard().value % shards()];
+    if (!host.InOldestOpenGroup(attempt) || !payloads_.FitsReserve(waiting_[i].bytes)) continue;
+    Waiting next = std::move(waiting_[i]);
+    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
+    return PushNow(next.session, std::move(next.rollouts), std::move(next.answer));
+  }
+  if (payloads_.Fits(waiting_.front().bytes)) return ServeWaiting();
+  const uint32_t first = static_cast<uint32_t>(dice_->Below(shards()));
+  for (uint32_t i = 0; i < shards(); ++i) {
+    bool dropped = false;
+    AskShard<shard::CountReply>(ShardId(static_cast<uint8_t>((first + i) % shards())), shard::DropForBudget{},
+                                [&dropped](const shard::CountReply& reply) { dropped = reply.count > 0; });
+    if (!dropped) continue;
+    stats_->Count(Fault::kBudgetDrop);
+    return;
+  }
+}
+
+void Node::Between(std::function<void()> deliver) {
+  if (!faults_ || !options_.peer_faults) return queue_->After(1, std::move(deliver));
+  if (dice_->Chance(options_.loss)) return stats_->Count(Fault::kPeerLost);
+  if (dice_->Chance(options_.repeat)) {
+    stats_->Count(Fault::kPeerRepeated);
+    queue_->After(dice_->Between(1, options_.delay_ms_max), deliver);
+  }
+  queue_->After(dice_->Between(1, options_.delay_ms_max), std::move(deliver));
+}
+
+void Node::RestartOne() {
+  stats_->Count(Fault::kRestart);
+  const uint64_t which = dice_->Below(shards() + 2);
+  for (uint32_t i = 0; i < shards(); ++i) {
+    if (which == i || which == shards() + 1) shards_[i]->Restart();
+  }
+  if (which >= shards()) ledger_->Restart();
+  if (which == shards() + 1) waiting_.clear();
+  for (auto& shard : shards_) shard->loop->Resend();
+  ledger_->loop->Resend();
+  SendSummaries();
+  Arm();
+}
+
+void Node::SendSummaries() {
+  for (auto& shard : shards_) {
+    queue_->After(1, [this, summary = shard->loop->primary().Summary()] {
+      ledger_->loop->OnSummary(queue_->now_ms(), summary);
+    });
+  }
+}
+
+void Node::Maintain() {
+  FreeUpMemory();
+  for (auto& shard : shards_) {
+    shard->loop->primary().SetMemory(payloads_.FreeBytes() / shards(), 10'000);
+    shard->loop->Tick(queue_->now_ms());
+    if (options_.peer_faults) shard->loop->Resend();
+  }
+  ledger_->loop->Tick(queue_->now_ms());
+  if (options_.peer_faults) ledger_->loop->Resend();
+  if (options_.peer_faults) SendSummaries();
+  Arm();
+}
+
+void Node::Arm() {
+  uint64_t next = ledger_->loop->primary().NextTick();
+  for (auto& shard : shards_) next = std::min(next, shard->loop->primary().NextTick());
+  if (next >= armed_ms_) return;
+  armed_ms_ = next;
+  const uint64_t now = queue_->now_ms();
+  queue_->After(next > now ? next - now : 0, [this, next] {
+    if (armed_ms_ != next) return;
+    armed_ms_ = UINT64_MAX;
+    for (auto& shard : shards_) shard->loop->Tick(queue_->now_ms());
+    ledger_->loop->Tick(queue_->now_ms());
+    Arm();
+  });
+}
+
+std::string Node::CompareReplicas() const {
+  for (const auto& shard : shards_) {
+    std::string different = shard->Compare();
+    if (!different.empty()) return different;
+  }
+  return ledger_->Compare();
+}
+
+}  // namespace forebay::simulation

@@ -1,0 +1,158 @@
+#include "tests/simulation/operator.h"
+
+#include <algorithm>
+
+#include "tests/simulation/wrong.h"
+
+namespace forebay::simulation {
+
+void Operator::Start() {
+  tasks_ = world_.options.tasks_per_source;
+  for (const codec::SourceSettings& settings : world_.options.sources) PutSource(settings, true);
+  world_.queue.After(1'000, [this] { Round(); });
+}
+
+void Operator::Heal() {
+  for (const codec::SourceSettings& settings : world_.options.sources) PutSource(settings, false);
+  for (const ledger::Source& source : world_.node.ledger().sources()) Requeue(source.id);
+}
+
+void Operator::PutSource(const codec::SourceSettings& settings, bool with_tasks) {
+  world_.network.Call<ledger::PutSourceReply>(
+      [this, settings](Answer<ledger::PutSourceReply> answer) {
+        world_.node.AskLedger<ledger::PutSourceReply>(ledger::PutSource{settings}, std::move(answer));
+      },
+      [this, settings, with_tasks](std::optional<ledger::PutSourceReply> reply) {
+        if (!reply || !reply->status.ok()) return PutSource(settings, with_tasks);
+        if (with_tasks) AddTasks(reply->source, 0, tasks_);
+      });
+}
+
+void Operator::AddTasks(SourceId source, uint32_t first, uint32_t count) {
+  std::vector<shard::AddTasks> by_shard(world_.node.shards());
+  for (uint32_t i = first; i < first + count; ++i) {
+    const uint64_t hash = world_.TaskHash(source, i);
+    const float weight = 0.25f + static_cast<float>(hash % 16) / 4;
+    by_shard[world_.node.ShardOf(hash).value].tasks.push_back({hash, hash + 1, PayloadId(), weight});
+  }
+  for (uint32_t i = 0; i < by_shard.size(); ++i) {
+    by_shard[i].source = source;
+    if (!by_shard[i].tasks.empty()) AddTasksAt(ShardId(static_cast<uint8_t>(i)), std::move(by_shard[i]));
+  }
+}
+
+void Operator::AddTasksAt(ShardId shard, shard::AddTasks tasks) {
+  world_.network.Call<shard::AddTasksReply>(
+      [this, shard, tasks](Answer<shard::AddTasksReply> answer) {
+        world_.node.AddTasks(shard, tasks, std::move(answer));
+      },
+      [this, shard, tasks](std::optional<shard::AddTasksReply> reply) {
+        if (reply && reply->status.ok()) return;
+        // The shard has not heard of the source yet.
+        world_.queue.After(100, [this, shard, tasks] { AddTasksAt(shard, tasks); });
+      });
+}
+
+void Operator::Round() {
+  const HistoryOptions& o = world_.options;
+  if (world_.Mishap(o.source_change)) ChangeSource();
+  if (world_.Mishap(o.quarantine)) Quarantine();
+  if (world_.Mishap(o.eval)) StartEval();
+  if (world_.Mishap(o.add_tasks) && !world_.node.ledger().sources().empty()) {
+    const auto& sources = world_.node.ledger().sources();
+    // Some are known already.
+    AddTasks(sources[world_.dice.Below(sources.size())].id, tasks_ - std::min(tasks_, 5u), 20);
+  }
+  if (world_.Mishap(o.bad_input)) {
+    if (world_.dice.OneIn(2)) {
+      AskWrongLedger(world_);
+    } else {
+      AddWrongTasks(world_);
+    }
+  }
+  WatchEvals();
+  world_.queue.After(1'000, [this] { Round(); });
+}
+
+void Operator::ChangeSource() {
+  world_.stats.Count(Fault::kSourceChange);
+  codec::SourceSettings settings = world_.options.sources[world_.dice.Below(world_.options.sources.size())];
+  switch (world_.dice.Below(6)) {
+    case 0:
+      settings.weight = world_.dice.Unit() * 3;
+      break;
+    case 1:
+      settings.paused = world_.options.pauses;
+      break;
+    case 2:
+      settings.max_lag = static_cast<uint32_t>(world_.dice.Below(4));
+      settings.late = static_cast<codec::LateRule>(world_.dice.Below(5));
+      break;
+    case 3:
+      settings.group_size = settings.attempts_per_task = settings.complete_at =
+          static_cast<uint32_t>(world_.dice.Between(2, 6));
+      settings.complete_minimum = 2;
+      break;
+    case 4:
+      settings.lag_of = static_cast<codec::LagOf>(world_.dice.Below(4));
+      settings.advantage = static_cast<codec::AdvantageKind>(world_.dice.Below(5));
+      break;
+    default:
+      settings.truncated = static_cast<codec::TruncatedRule>(world_.dice.Below(3));
+      settings.keep_equal_rewards = !settings.keep_equal_rewards;
+      break;
+  }
+  PutSource(settings, false);
+}
+
+void Operator::Quarantine() {
+  world_.stats.Count(Fault::kQuarantine);
+  const auto& sources = world_.node.ledger().sources();
+  if (sources.empty()) return;
+  const SourceId source = sources[world_.dice.Below(sources.size())].id;
+  if (world_.dice.OneIn(3)) return Requeue(source);
+  for (uint64_t i = world_.dice.Between(1, 10); i > 0; --i) {
+    const uint64_t hash = world_.TaskHash(source, world_.dice.Below(tasks_));
+    const ShardId shard = world_.node.ShardOf(hash);
+    world_.node.AskShard<shard::CountReply>(shard, shard::SetQuarantine{source, true, {hash}, false},
+                                            [](const shard::CountReply&) {});
+  }
+}
+
+void Operator::Requeue(SourceId source) {
+  for (uint32_t i = 0; i < world_.node.shards(); ++i) {
+    const ShardId shard(static_cast<uint8_t>(i));
+    world_.node.AskShard<shard::CountReply>(shard, shard::SetQuarantine{source, false, {}, true},
+                                            [](const shard::CountReply&) {});
+  }
+}
+
+void Operator::StartEval() {
+  for (const ledger::Source& source : world_.node.ledger().sources()) {
+    if (source.settings.purpose != codec::Purpose::kEval || running_.size() >= 3) continue;
+    shard::StartEval start;
+    start.run = EvalRunId(world_.dice.Next() | 1);
+    start.source = source.id;
+    start.version = world_.node.ledger().published().version;
+    start.attempts = static_cast<uint32_t>(world_.dice.Between(1, 4));
+    start.share = 0.1 + 0.9 * world_.dice.Unit();
+    running_.insert(start.run);
+    for (uint32_t i = 0; i < world_.node.shards(); ++i) {
+      world_.node.AskShard<shard::CountReply>(ShardId(static_cast<uint8_t>(i)), start, [](const shard::CountReply&) {});
+    }
+  }
+}
+
+void Operator::WatchEvals() {
+  for (auto run = running_.begin(); run != running_.end();) {
+    bool done = true;
+    for (uint32_t i = 0; i < world_.node.shards(); ++i) {
+      const auto view = world_.node.shard(ShardId(static_cast<uint8_t>(i))).Eval(*run);
+      done = done && (!view || view->done);
+    }
+    world_.stats.evals += done;
+    run = done ? running_.erase(run) : std::next(run);
+  }
+}
+
+}  // namespace forebay::simulation

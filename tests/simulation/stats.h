@@ -1,0 +1,59 @@
+// What a history went through, for the report: events, faults by kind, operations that were checked.
+//
+// Plain values.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace forebay::simulation {
+
+enum class Fault : uint8_t {
+  kLost,             // a message between a client and the node
+  kRepeated,
+  kPeerLost,         // a message between ledger and shard
+  kPeerRepeated,
+  kRestart,          // of a shard or the ledger, from its snapshot
+  kActorCrash,
+  kActorLeft,
+  kStraggler,
+  kToolWait,
+  kForgotLease,      // an actor that does not renew
+  kLateWeights,
+  kBadInput,
+  kLatePush,         // refused: the group is complete, or the lease is lost
+  kRepeatedPush,
+  kLostReward,
+  kJobCrash,
+  kRankCrash,
+  kZombieCall,
+  kReplan,
+  kAbort,
+  kSourceChange,
+  kQuarantine,
+  kMemoryWait,       // a push that waits for payload memory
+  kBudgetDrop,
+};
+inline constexpr size_t kFaults = static_cast<size_t>(Fault::kBudgetDrop) + 1;
+const char* Name(Fault fault);
+
+struct Stats {
+  uint64_t histories = 0;
+  uint64_t events = 0;
+  uint64_t virtual_ms = 0;
+  uint64_t checks = 0;  // operations that invariants looked at
+  uint64_t scans = 0;   // of the whole state
+  uint64_t assignments = 0;
+  uint64_t rollouts = 0;  // accepted
+  uint64_t steps = 0;     // committed
+  uint64_t evals = 0;     // done
+  std::array<uint64_t, kFaults> faults{};
+
+  void Count(Fault fault) { ++faults[static_cast<size_t>(fault)]; }
+  void Add(const Stats& other);
+  std::string Text() const;
+};
+
+}  // namespace forebay::simulation
