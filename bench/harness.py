@@ -78,13 +78,13 @@ class Programs:
         if subcommand not in self._subcommands:
             raise NotBuilt(f"buffer-bench has no subcommand {subcommand}")
 
-    def bench(self, server: Server, subcommand: str, **flags: object) -> dict:
+    def bench(self, server: Server, subcommand: str, slack_seconds: float = 120, **flags: object) -> dict:
         """Runs one buffer-bench subcommand against a server; the answer also holds its `command`."""
         self.require(subcommand)
         flags = {"target": server.target, "server_pid": server.pid, "seconds": self.settings.seconds,
                  "warm_up_seconds": self.settings.warm_up_seconds, **flags}
         words = [self.path("buffer-bench"), subcommand, *(f"--{name}={value}" for name, value in flags.items())]
-        return self.json_of(words)
+        return self.json_of(words, slack_seconds)
 
     def json_of(self, words: list[str], slack_seconds: float = 120) -> dict:
         """Runs a program that prints one JSON object; adds the command as a user would type it."""

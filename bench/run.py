@@ -25,8 +25,8 @@ LIMITS_OUTPUT = ROOT / "build" / "bench" / "limits.json"
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__.splitlines()[0])
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="a measure, or a pattern: push_*")
-    parser.add_argument("--rounds", type=int, default=7, help="pairs of runs (default 7)")
-    parser.add_argument("--seconds", type=float, default=3.0, help="measured time of a run (default 3)")
+    parser.add_argument("--rounds", type=int, default=5, help="pairs of runs (default 5)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="measured time of a run (default 2)")
     parser.add_argument("--quick", action="store_true", help="3 rounds of 1 s: to see that it works, not to compare")
     parser.add_argument("--limits", action="store_true", help="only the limits, into limits.json")
     parser.add_argument("--unix", action="store_true", help="over unix sockets instead of TCP")

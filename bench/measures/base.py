@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from harness import Programs
@@ -53,6 +53,17 @@ def median_of(runs: list[dict], field: str) -> float:
     return statistics.median(run[field] for run in runs)
 
 
+def in_turn(rounds: int, ours: Callable, limit: Callable, script: str) -> tuple[list[dict], list[dict], str]:
+    """Runs of both, alternately, and the script that the limit followed: the one given unless ours reports one."""
+    script = ours().get("script") or script  # a first run to fill caches; the limit follows its messages
+    ours_runs, limit_runs = [], []
+    for turn in range(rounds):
+        pair = [lambda: ours_runs.append(ours()), lambda: limit_runs.append(limit(script))]
+        for run in pair if turn % 2 == 0 else reversed(pair):
+            run()
+    return ours_runs, limit_runs, script
+
+
 class PairedMeasure(Measure):
     """Ours and the limit in turn, the same messages, the median of the paired ratios.
 
@@ -86,13 +97,8 @@ class PairedMeasure(Measure):
             with self.limit(programs) as limit:
                 runs = [limit(self.script) for _ in range(programs.settings.rounds)]
             return [self.result([], runs, self.beside(programs, self.script))]
-        ours_runs, limit_runs = [], []
         with self.ours(programs) as ours, self.limit(programs) as limit:
-            script = ours().get("script") or self.script  # a first run to fill caches; the limit follows its messages
-            for turn in range(programs.settings.rounds):
-                pair = [lambda: ours_runs.append(ours()), lambda: limit_runs.append(limit(script))]
-                for run in pair if turn % 2 == 0 else reversed(pair):
-                    run()
+            ours_runs, limit_runs, script = in_turn(programs.settings.rounds, ours, limit, self.script)
         return [self.result(ours_runs, limit_runs, self.beside(programs, script))]
 
     def result(self, ours: list[dict], limits: list[dict], beside: dict) -> Result:
