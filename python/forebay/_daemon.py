@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -18,6 +19,19 @@ from ._errors import Unavailable
 
 _START_TIMEOUT_S = 20.0
 _STOP_TIMEOUT_S = 10.0
+
+
+# Runs the daemon as a child, and ends it when its own standard input is closed: also when this process is killed.
+_SUPERVISOR = """
+import os, subprocess, sys, threading
+daemon = subprocess.Popen(sys.argv[2:], stdin=subprocess.DEVNULL)
+with open(sys.argv[1] + '.new', 'w') as file:
+    file.write(str(daemon.pid))
+os.replace(sys.argv[1] + '.new', sys.argv[1])
+threading.Thread(target=lambda: (sys.stdin.read(), daemon.terminate()), daemon=True).start()
+code = daemon.wait()
+os._exit(128 - code if code < 0 else code)
+"""
 
 
 class Daemon:
@@ -31,7 +45,9 @@ class Daemon:
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        """Of bufferd."""
+        with open(os.path.join(self._folder, "pid"), encoding="ascii") as file:
+            return int(file.read())
 
     def log(self) -> str:
         """What it has printed."""
@@ -43,11 +59,12 @@ class Daemon:
         with self._lock:
             if self._owner != os.getpid() or not self._folder:
                 return
-            self._process.terminate()
+            assert self._process.stdin is not None
+            self._process.stdin.close()
             try:
                 self._process.wait(_STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
-                self._process.kill()
+                os.kill(self.pid, signal.SIGKILL)
                 self._process.wait()
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = ""
@@ -92,11 +109,14 @@ def start_daemon(binary: Optional[str], config: Dict[str, Any]) -> Daemon:
     unix = os.path.join(folder, "forebay.sock")
     http = f"127.0.0.1:{free_port()}"
     config = {"listen.grpc": f"127.0.0.1:{free_port()}", "listen.http": http, "listen.unix": unix, **config}
-    command = [binary or find_bufferd(), *flags(config)]
+    binary = binary or find_bufferd()
+    if not os.access(binary, os.X_OK):
+        raise FileNotFoundError(f"{binary} is no program")
+    command = [sys.executable, "-E", "-S", "-c", _SUPERVISOR, os.path.join(folder, "pid"), binary, *flags(config)]
     with open(os.path.join(folder, "bufferd.log"), "wb") as log:
         # A session of its own: Ctrl-C in a notebook must not end it before the run is closed.
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
         )
     target = f"unix:{unix}" if config["listen.unix"] == unix else str(config["listen.grpc"])
     daemon = Daemon(process, folder, target, f"http://{config['listen.http']}")
@@ -106,14 +126,10 @@ def start_daemon(binary: Optional[str], config: Dict[str, Any]) -> Daemon:
             said = daemon.log()[-2000:]
             ended = process.poll()
             daemon.stop()
-            state = f"ended with {_describe(ended)}" if ended is not None else "does not listen"
-            raise Unavailable(f"{command[0]} {state}:\n{said}")
+            state = f"ended with exit code {ended}" if ended is not None else "does not listen"
+            raise Unavailable(f"{binary} {state}:\n{said}")
         time.sleep(0.02)
     return daemon
-
-
-def _describe(code: int) -> str:
-    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
 def _listens(target: str) -> bool:

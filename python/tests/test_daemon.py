@@ -3,7 +3,11 @@
 import asyncio
 import multiprocessing
 import os
+import signal
+import subprocess
+import sys
 import threading
+import time
 
 import forebay as fb
 import numpy as np
@@ -67,7 +71,7 @@ def test_what_actors_push_is_what_trainers_fetch(run):
 
         async def work(a):
             async with a:
-                r = rollout(attempt_seed(a), 10 + a.attempt, extra_column=np.full((10 + a.attempt, 2), a.id, np.int64))
+                r = rollout(attempt_seed(a), 10 + a.attempt, extra_column=np.full((10 + a.attempt, 2), attempt_seed(a), np.int64))
                 assert await a.push(r, reward=float(a.attempt)) is fb.PushResult.ACCEPTED
                 pushed[tuple(r.tokens)] = r
                 if len(pushed) == 32:
@@ -374,6 +378,31 @@ def test_a_daemon_that_ends_is_waited_for_and_then_named(run):
     short = fb.connect(run.target, timeout=0.5)
     with pytest.raises(fb.Unavailable, match="not available"):
         short.sources()
+
+
+STARTS_A_DAEMON = """
+import os, signal
+import forebay as fb
+run = fb.start()
+print(run.daemon.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_private_daemon_ends_with_the_process_that_started_it_even_if_that_is_killed():
+    folder = os.path.dirname(os.path.dirname(fb.__file__))
+    done = subprocess.run(
+        [sys.executable, "-c", STARTS_A_DAEMON],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": folder},
+        timeout=40,
+    )
+    assert done.returncode == -signal.SIGKILL
+    pid = int(done.stdout)
+    deadline = time.monotonic() + 20
+    while os.path.exists(f"/proc/{pid}/fd/0") and time.monotonic() < deadline:
+        time.sleep(0.05)  # poll: the daemon's end
+    assert not os.path.exists(f"/proc/{pid}/fd/0")
 
 
 def test_a_wrong_setting_of_the_daemon_is_shown():
