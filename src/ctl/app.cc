@@ -1,0 +1,135 @@
+#include "ctl/app.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/ascii.h"
+#include "ctl/command.h"
+
+namespace forebay::ctl {
+namespace {
+
+constexpr char kAbout[] =
+    "Looks after a Forebay daemon: what runs, what waits and why, and the settings.\n"
+    "Exit codes: 0 done, 1 refused, 2 wrong command line, 10 degraded (status), 20 unavailable or "
+    "unreachable.";
+
+struct Globals {
+  std::string address = "127.0.0.1:7400";
+  std::string output = "table";
+  double timeout_s = 10;
+  std::string token_file;
+  std::string tls_ca, tls_cert, tls_key;
+};
+
+void AddGlobals(CLI::App* app, Globals* globals) {
+  app->add_option("-a,--address", globals->address,
+                  "The daemon: HOST:PORT or unix:/path/of/the/socket")
+      ->envname("FOREBAY_ADDRESS")
+      ->capture_default_str();
+  app->add_option("-o,--output", globals->output, "table for people, json for programs")
+      ->check(CLI::IsMember({"table", "json"}))
+      ->capture_default_str();
+  app->add_option("--timeout", globals->timeout_s, "Seconds that a call may take")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app->add_option("--token-file", globals->token_file, "File that holds the bearer token")
+      ->envname("FOREBAY_TOKEN_FILE");
+  app->add_option("--tls-ca", globals->tls_ca,
+                  "PEM file that the daemon's certificate is checked with");
+  app->add_option("--tls-cert", globals->tls_cert, "PEM file: own certificate, for mutual TLS");
+  app->add_option("--tls-key", globals->tls_key, "PEM file: key of --tls-cert");
+}
+
+absl::Status ReadFile(const char* option, const std::string& path, std::string* text) {
+  if (path.empty()) return absl::OkStatus();
+  std::ifstream file(path);
+  std::ostringstream content;
+  if (!file || !(content << file.rdbuf())) {
+    return absl::NotFoundError(absl::StrCat(option, ": cannot read '", path, "'"));
+  }
+  *text = content.str();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<client::Client>> Connect(const Globals& globals) {
+  client::ConnectOptions options{.address = globals.address};
+  if (auto s = ReadFile("--token-file", globals.token_file, &options.token); !s.ok()) return s;
+  if (auto s = ReadFile("--tls-ca", globals.tls_ca, &options.tls_root_pem); !s.ok()) return s;
+  if (auto s = ReadFile("--tls-cert", globals.tls_cert, &options.tls_cert_pem); !s.ok()) return s;
+  if (auto s = ReadFile("--tls-key", globals.tls_key, &options.tls_key_pem); !s.ok()) return s;
+  options.token = std::string(absl::StripAsciiWhitespace(options.token));
+  return client::Client::Connect(options);
+}
+
+bool Unreachable(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+}
+
+// What is wrong, and what to do.
+std::string Explain(const absl::Status& status, const Globals& globals) {
+  const std::string what(status.message());
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+      return absl::StrCat(
+          "cannot reach the ", what,
+          "\n  Is bufferd running there? Name another with --address or FOREBAY_ADDRESS.");
+    case absl::StatusCode::kDeadlineExceeded:
+      return absl::StrCat("no answer from ", globals.address, " within ", globals.timeout_s,
+                          " s\n  Give it more time with --timeout, or look at the daemon's log.");
+    case absl::StatusCode::kUnauthenticated:
+      return absl::StrCat(what,
+                          "\n  Name the file that holds an operator's token with --token-file.");
+    case absl::StatusCode::kUnimplemented:
+      return absl::StrCat(what, "\n  The daemon at ", globals.address,
+                          " does not know this call: it may be older, or not Forebay.");
+    default:
+      return what;
+  }
+}
+
+int Execute(const Action& action, const Globals& globals, std::ostream& out, std::ostream& err) {
+  auto client = Connect(globals);
+  absl::Status status = client.status();
+  Context context{
+      .timeout = absl::Seconds(globals.timeout_s), .json = globals.output == "json", .out = &out};
+  if (status.ok()) {
+    context.client = client->get();
+    status = action(context);
+  }
+  if (status.ok()) return context.exit_code;
+  err << "buffer-ctl: " << Explain(status, globals) << "\n";
+  return Unreachable(status) ? kExitUnavailable : kExitFailed;
+}
+
+}  // namespace
+
+int Run(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& err) {
+  CLI::App app(kAbout, "buffer-ctl");
+  app.set_version_flag("--version", "buffer-ctl " FOREBAY_VERSION);
+  app.require_subcommand(1);
+  app.fallthrough();
+  app.get_formatter()->column_width(34);
+  Globals globals;
+  AddGlobals(&app, &globals);
+  Commands commands(&app);
+  AddStatus(&commands);
+  AddSources(&commands);
+  AddTasks(&commands);
+  AddRollouts(&commands);
+  AddProcesses(&commands);
+  AddSteps(&commands);
+  AddConfig(&commands);
+  AddEvals(&commands);
+  try {
+    std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
+    app.parse(reversed);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error, out, err) == 0 ? kExitOk : kExitUsage;
+  }
+  return Execute(commands.chosen(), globals, out, err);
+}
+
+}  // namespace forebay::ctl

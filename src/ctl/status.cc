@@ -1,0 +1,67 @@
+// buffer-ctl status
+#include "absl/strings/ascii.h"
+#include "ctl/command.h"
+#include "forebay/v1/admin.pb.h"
+
+namespace forebay::ctl {
+namespace {
+
+int ExitCode(v1::Verdict verdict) {
+  switch (verdict) {
+    case v1::VERDICT_OK:
+      return kExitOk;
+    case v1::VERDICT_DEGRADED:
+      return kExitDegraded;
+    default:
+      return kExitUnavailable;
+  }
+}
+
+void Print(const v1::GetStatusResponse& s, std::ostream& out) {
+  out << absl::AsciiStrToUpper(EnumName(s.verdict()));
+  for (int i = 0; i < s.reasons_size(); ++i) out << (i == 0 ? ": " : "; ") << s.reasons(i);
+  out << "\n";
+  const auto line = [&out](const char* name, const std::string& text) {
+    out << "  " << name << std::string(12 - std::string_view(name).size(), ' ') << text << "\n";
+  };
+  line("daemon",
+       absl::StrCat(s.version(), ", run ", Hex(s.run()), ", up ", Duration(s.uptime_ms()), ", ",
+                    s.shards(), s.shards() == 1 ? " shard" : " shards", ", can lose ",
+                    s.tolerated_failures(), s.tolerated_failures() == 1 ? " node" : " nodes"));
+  line("policy",
+       absl::StrCat("version ", Version(s.published()), " published, next step ", s.next_step()));
+  line("actors", absl::StrCat(s.actors(), ", ", s.leases(), " attempts in flight"));
+  line("groups",
+       absl::StrCat(s.groups_open(), " open, ", s.groups_ready(), " ready, ", s.groups_reserved(),
+                    " reserved; ", s.rollouts_held(), " rollouts held"));
+  line("tasks", absl::StrCat(s.tasks()));
+  const double used = s.payload_bytes_max() == 0 ? 0
+                                                 : 100.0 * static_cast<double>(s.payload_bytes()) /
+                                                       static_cast<double>(s.payload_bytes_max());
+  line("payloads", absl::StrCat(Bytes(s.payload_bytes()), " of ", Bytes(s.payload_bytes_max()),
+                                " (", Decimal(used), "%), daemon ", Bytes(s.resident_bytes())));
+  for (const std::string& wait : s.waits()) line("waits", wait);
+}
+
+absl::Status Show(Context& context) {
+  auto response = context.Ask<v1::GetStatusResponse>("GetStatus", v1::GetStatusRequest());
+  if (!response.ok()) return response.status();
+  if (context.json) {
+    *context.out << ToJson(*response) << "\n";
+  } else {
+    Print(*response, *context.out);
+  }
+  context.exit_code = ExitCode(response->verdict());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddStatus(Commands* commands) {
+  auto* status = commands->root()->add_subcommand(
+      "status",
+      "One-line verdict with reasons, then the figures; exits 0 (ok), 10 (degraded) or 20");
+  commands->On(status, Show);
+}
+
+}  // namespace forebay::ctl
