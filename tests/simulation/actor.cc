@@ -14,8 +14,8 @@ using shard::RolloutMeta;
 
 namespace {
 
-constexpr uint32_t kWaitMs = 1'000;
-constexpr uint64_t kRenewMs = 400;
+constexpr uint32_t kWaitMs = 3'000;
+constexpr uint64_t kRenewMs = 1'500;
 
 uint8_t All(const codec::SourceSettings& settings) {
   return static_cast<uint8_t>((1u << settings.rewards.size()) - 1);
@@ -100,7 +100,7 @@ void Actor::Ask(uint64_t after_ms) {
     if (world_.Mishap(world_.options.crash)) return Crash();
     if (world_.Mishap(world_.options.leave)) return Leave();
     if (world_.Mishap(world_.options.push_group)) PushWholeGroup();
-    if (held_.size() >= world_.options.slots) return Ask(200);
+    if (held_.size() >= world_.options.slots) return Ask(world_.options.attempt_ms / 2);
     shard::Assign assign;
     assign.session = session_;
     assign.request_id = ++request_;
@@ -121,7 +121,7 @@ void Actor::Ask(uint64_t after_ms) {
           // Nobody knows what the session was given: a new one begins, and the leases expire.
           if (!reply || !reply->status.ok()) return Away(world_.dice.Between(10, 500));
           TakeAssignments(*reply);
-          Ask(reply->assignments.empty() ? world_.dice.Between(50, 500) : world_.dice.Between(1, 20));
+          Ask(reply->assignments.empty() ? world_.dice.Between(300, 3'000) : world_.dice.Between(1, 20));
         }),
         wait_ms);
   });

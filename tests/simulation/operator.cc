@@ -5,6 +5,12 @@
 #include "tests/simulation/wrong.h"
 
 namespace forebay::simulation {
+namespace {
+
+// A run over more would keep few actors from training for long.
+constexpr uint32_t kEvalTasks = 20;
+
+}  // namespace
 
 void Operator::Start() {
   tasks_ = world_.options.tasks_per_source;
@@ -24,7 +30,8 @@ void Operator::PutSource(const codec::SourceSettings& settings, bool with_tasks)
       },
       [this, settings, with_tasks](std::optional<ledger::PutSourceReply> reply) {
         if (!reply || !reply->status.ok()) return PutSource(settings, with_tasks);
-        if (with_tasks) AddTasks(reply->source, 0, tasks_);
+        const bool eval = settings.purpose == codec::Purpose::kEval;
+        if (with_tasks) AddTasks(reply->source, 0, eval ? std::min(tasks_, kEvalTasks) : tasks_);
       });
 }
 
@@ -135,7 +142,7 @@ void Operator::StartEval() {
     start.source = source.id;
     start.version = world_.node.ledger().published().version;
     start.attempts = static_cast<uint32_t>(world_.dice.Between(1, 4));
-    start.share = 0.1 + 0.9 * world_.dice.Unit();
+    start.share = 0.1 + 0.4 * world_.dice.Unit();
     running_.insert(start.run);
     for (uint32_t i = 0; i < world_.node.shards(); ++i) {
       world_.node.AskShard<shard::CountReply>(ShardId(static_cast<uint8_t>(i)), start, [](const shard::CountReply&) {});

@@ -39,7 +39,7 @@ SourceSettings DrawSource(Dice& dice, size_t index, bool eval) {
   s.late = static_cast<codec::LateRule>(dice.Below(5));
   s.reward_timeout_ms = dice.OneIn(3) ? dice.Between(2'000, 10'000) : 0;
   if (dice.OneIn(4)) s.rewards = {{"format", 0.25}, {"reward", 1.0}};
-  s.lease_min_ms = dice.Between(1'000, 4'000);
+  s.lease_min_ms = dice.Between(4'000, 10'000);
   s.lease_max_ms = s.lease_min_ms + dice.Between(0, 20'000);
   s.max_failures = static_cast<uint32_t>(dice.Between(1, 5));
   s.weight = 0.25 + dice.Unit() * 2;
@@ -51,7 +51,8 @@ SourceSettings DrawSource(Dice& dice, size_t index, bool eval) {
 void DrawActors(Dice& dice, HistoryOptions* o) {
   o->actors = static_cast<uint32_t>(dice.OneIn(4) ? dice.Between(100, 400) : dice.Between(1, 60));
   o->slots = static_cast<uint32_t>(dice.Between(1, 8));
-  o->attempt_ms = dice.Between(200, 4'000);
+  // With more actors attempts take longer, so that leases expire before the history ends.
+  o->attempt_ms = dice.Between(300, 1'500) * (1 + o->actors / 20);
   o->straggler = Maybe(dice, 0.1);
   o->tool_wait = Maybe(dice, 0.3);
   o->length_drift = Maybe(dice, 3);
@@ -78,6 +79,9 @@ void DrawTrainers(Dice& dice, HistoryOptions* o) {
   o->groups_per_step = static_cast<uint32_t>(dice.Between(1, 16));
   if (dice.OneIn(6)) o->tokens_per_step = dice.Between(2'000, 40'000);
   o->mini_batches = static_cast<uint32_t>(dice.OneIn(4) ? dice.Between(2, 3) : 1);
+  // A step must have rollouts for each of its mini-batches.
+  if (o->tokens_per_step > 0) o->mini_batches = 1;
+  o->groups_per_step = std::clamp(o->groups_per_step, o->mini_batches, o->mini_batches + o->actors * o->slots / 4);
   uint32_t least_lag = UINT32_MAX;
   for (const SourceSettings& source : o->sources) {
     if (source.purpose == codec::Purpose::kTrain) least_lag = std::min(least_lag, source.max_lag);
@@ -119,10 +123,10 @@ HistoryOptions DrawHistory(uint64_t seed) {
   }
   // An attempt takes about 10 KB here.
   if (dice.OneIn(3)) o.payload_bytes_max = dice.Between(1, 8) << 20;
-  o.source_change = Maybe(dice, 0.05);
-  o.quarantine = Maybe(dice, 0.05);
-  o.eval = Maybe(dice, 0.05);
-  o.add_tasks = Maybe(dice, 0.05);
+  o.source_change = Maybe(dice, 0.2);
+  o.quarantine = Maybe(dice, 0.2);
+  o.eval = Maybe(dice, 0.3);
+  o.add_tasks = Maybe(dice, 0.2);
   o.pauses = dice.OneIn(3);
   return o;
 }

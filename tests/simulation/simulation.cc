@@ -149,7 +149,7 @@ std::string Simulation::WhyWaiting() const {
   std::string text = absl::StrCat("step ", ledger.next_step().value);
   if (const ledger::Step* step = ledger.step(ledger.next_step())) {
     absl::StrAppend(&text, " in state ", static_cast<int>(step->state), " with ", step->groups.size(), " groups of ",
-                    step->spec.groups, ", ", step->requests.size(), " requests");
+                    step->spec.groups, ", ", step->requests.size(), " requests ", step->failure);
   }
   absl::StrAppend(&text, ", published ", ledger.published().version.number, " of ", ledger.committed_version().number,
                   ", payloads ", node_.payloads().used(), " of ", node_.payloads().bytes_max(), ", ",

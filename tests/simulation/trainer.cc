@@ -142,7 +142,7 @@ void Job::TakeOpened(StepId step, const OpenView& view) {
   }
   if (world_.Mishap(world_.options.abort / 10)) return Abort();
   const bool ahead = world_.options.open_ahead > 1 && world_.dice.OneIn(3);
-  Later(world_.dice.Between(50, 300), [this, ahead] { Open(ahead ? StepId(step_.value + 1) : step_); });
+  Later(world_.dice.Between(100, 1'000), [this, ahead] { Open(ahead ? StepId(step_.value + 1) : step_); });
 }
 
 void Job::PutAdvantages(const OpenView& view) {

@@ -165,8 +165,6 @@ class NoStaleRollout final : public Invariant {
     for (const codec::GroupReport& group : reserved.groups) CheckGroup(shard, reserving_[shard.value], group);
   }
 
-  void OnPayloadDead(PayloadId payload) override { pushed_.erase(payload.value); }
-
  private:
   uint8_t AllRewards(ShardId shard, SourceId source) const {
     const size_t count = node().shard(shard).curriculum().source(source)->settings().rewards.size();
@@ -175,7 +173,7 @@ class NoStaleRollout final : public Invariant {
 
   void Hold(PayloadId payload, Pushed pushed) {
     Rewarded(pushed);
-    if (node().payloads().Alive(payload)) pushed_[payload.value] = std::move(pushed);
+    pushed_[payload.value] = std::move(pushed);
   }
 
   // `rewarded_` may count a rollout more than once where rewards come in parts; it is a lower bound that is asked for.

@@ -13,6 +13,7 @@ struct Lease {
   uint32_t token = 0;
   SessionId session;
   bool live = false;
+  bool stale = false;  // a push of it was refused so: it may be handed out again, or not
   uint64_t seed = 0;
   TaskId task;
   uint32_t number = 0;
@@ -36,8 +37,8 @@ class OneLiveLease final : public Invariant {
       return;
     }
     if (a.token < lease.token) return wrong("tokens go back");
-    if (lease.live) return wrong("handed out while its lease lives");
-    lease = {a.token, session, true, a.seed, a.task, a.number};
+    if (lease.live && !lease.stale) return wrong("handed out while its lease lives");
+    lease = {a.token, session, true, false, a.seed, a.task, a.number};
   }
 
   void OnShardCommand(ShardId, const shard::Command& command) override {
@@ -61,7 +62,8 @@ class OneLiveLease final : public Invariant {
                                    " is taken, and the last one given is ", found->second.token));
     }
     // A refusal that names the fields of the rollout leaves the lease as it is.
-    if (taken || outcome.result == shard::PushResult::kStale) End(meta.lease, std::nullopt);
+    if (taken) End(meta.lease, std::nullopt);
+    if (outcome.result == shard::PushResult::kStale && meta.lease.token == found->second.token) found->second.stale = true;
   }
 
   void OnRenewed(SessionId session, const shard::LeaseRef& ref, shard::LeaseAction action) override {
