@@ -22,6 +22,7 @@ from limits.python_limit import own_cpu_seconds, process_cpu_seconds  # noqa: E4
 
 BYTES_PER_TOKEN = {"push": 9, "fetch": 17}  # tokens, mask and log-probs; and two more columns of f32
 TOKENS_PER_ROLLOUT = 4096  # of a fetched micro-batch
+MICRO_BATCHES = 32  # of the step that is fetched again and again
 
 
 class Meter:
@@ -104,7 +105,7 @@ def fill(run: fb.Run, rollouts: int) -> None:
 
 def fetch(run: fb.Run, arguments: argparse.Namespace) -> dict:
     tokens = arguments.message_bytes // BYTES_PER_TOKEN["fetch"]
-    rollouts = 4 * tokens // TOKENS_PER_ROLLOUT
+    rollouts = MICRO_BATCHES * tokens // TOKENS_PER_ROLLOUT
     fill(run, rollouts)
     columns = ["tokens", "loss_mask", "logprobs", "column_0", "column_1"]
     meter = Meter(arguments)
@@ -112,12 +113,12 @@ def fetch(run: fb.Run, arguments: argparse.Namespace) -> dict:
         step = next(trainer.steps(1))
         warm = time.monotonic() + arguments.warm_up_seconds
         while time.monotonic() < warm:
-            fetched = sum(mb.nbytes for mb in step)
+            sizes = [mb.nbytes for mb in step]
         meter.begin()
-        operations = 0
+        fetched = 0
         while time.monotonic() < meter.at + arguments.seconds:
-            operations += sum(1 for mb in step)
-        result = meter.result(operations, fetched // len(step))
+            fetched += sum(1 for mb in step)
+        result = meter.result(fetched, sum(sizes) // len(sizes))
     return result
 
 

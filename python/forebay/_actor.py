@@ -27,7 +27,7 @@ from ._messages.types import RolloutHeader
 from ._policy import Version
 from ._push import Outgoing, PushResult
 from ._rollout import Rollout, check_rewards
-from ._waiting import Promise, wake
+from ._waiting import Promise, settle
 
 log = logging.getLogger("forebay")
 PUSH_TIMEOUT_S = 600.0
@@ -44,37 +44,47 @@ class CancelledEvent:
     """
 
     def __init__(self) -> None:
-        self._event = threading.Event()
-        self._lock = threading.Lock()
-        self._waiters: List[Any] = []
+        self._is_set = False
+        self._waiters: List[Promise[bool]] = []
         self.reason = ""
         self.wants_partial = False
 
     def is_set(self) -> bool:
-        return self._event.is_set()
+        return self._is_set
 
     __bool__ = is_set
 
     def set(self, reason: str = "", wants_partial: bool = False) -> None:
-        with self._lock:
-            if self._event.is_set():
+        """Only the first call counts."""
+        with _cancelling:
+            if self._is_set:
                 return
-            self.reason, self.wants_partial = reason, wants_partial
-            self._event.set()
+            self.reason, self.wants_partial, self._is_set = reason, wants_partial, True
             waiters, self._waiters = self._waiters, []
-        for loop, event in waiters:
-            wake(loop, event.set)
+        settle([(waiter, True, None) for waiter in waiters])
+
+    def _waiter(self) -> "Promise[bool]":
+        waiter: Promise[bool] = Promise("the cancellation of an attempt")
+        with _cancelling:
+            if self._is_set:
+                waiter.resolve(True)
+            else:
+                self._waiters.append(waiter)
+        return waiter
 
     async def wait(self) -> bool:
-        event = asyncio.Event()
-        with self._lock:
-            if self._event.is_set():
-                return True
-            self._waiters.append((asyncio.get_running_loop(), event))
-        return await event.wait()
+        return await self._waiter().wait(None)
 
-    def wait_blocking(self, timeout: Optional[float] = None) -> bool:
-        return self._event.wait(timeout)
+    def wait_blocking(self, timeout: float = 3600.0) -> bool:
+        """False if it was not set within `timeout` seconds."""
+        try:
+            return self._waiter().result(timeout)
+        except _errors.DeadlineExceeded:
+            return self._is_set
+
+
+# One lock for all: attempts are many, cancellations few.
+_cancelling = threading.RLock()
 
 
 class Partial:
@@ -131,14 +141,13 @@ class _BaseAssignment:
         self._begin = time.monotonic()
         self._done = False
         self.cancelled = CancelledEvent()
-        cancelled = self.cancelled
-
-        def on_action() -> None:
-            cancelled.set(lease.reason, lease.action == wire.LEASE_ACTION_SAVE_PARTIAL)
-
-        lease.on_action = on_action
+        lease.holder = weakref.ref(self)
         if lease.action != wire.LEASE_ACTION_CONTINUE:
-            on_action()
+            self._told()
+
+    def _told(self) -> None:
+        wants_partial = self._lease.action == wire.LEASE_ACTION_SAVE_PARTIAL
+        self.cancelled.set(self._lease.reason, wants_partial)
 
     @property
     def id(self) -> int:
@@ -383,7 +392,6 @@ class _BaseActor(Generic[A]):
         handle_sigterm: bool,
     ) -> None:
         self._keeper, self._push_timeout, self._save_partials = keeper, push_timeout, save_partials
-        self._live: "weakref.WeakSet[A]" = weakref.WeakSet()
         # Leaving the loop drops the iterator: what nobody took must go back.
         weakref.finalize(self, keeper.stop_acquiring).atexit = False
         if handle_sigterm:
@@ -395,9 +403,7 @@ class _BaseActor(Generic[A]):
         return self._keeper.waiting
 
     def _wrap(self, lease: Lease) -> A:
-        assignment = self._assignment(self._keeper, lease, self._push_timeout)
-        self._live.add(assignment)
-        return assignment
+        return self._assignment(self._keeper, lease, self._push_timeout)
 
     def set_reward(self, attempt: Union[int, _BaseAssignment], reward: Any) -> Promise[int]:
         """Delivers a reward after the push; see Run.set_reward."""
@@ -414,7 +420,7 @@ class _BaseActor(Generic[A]):
         deadline = time.monotonic() + timeout
         self._keeper.stop_acquiring()
         sent = []
-        for assignment in list(self._live) if self._save_partials is not None else ():
+        for assignment in self._keeper.held() if self._save_partials is not None else ():
             if assignment._done:
                 continue
             try:

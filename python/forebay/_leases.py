@@ -11,8 +11,9 @@ import logging
 import os
 import threading
 import time
+import weakref
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Deque, Dict, List, Optional, Sequence, Tuple
 
 from . import __version__ as package
 from . import _errors
@@ -27,7 +28,7 @@ log = logging.getLogger("forebay")
 SERVICE = "/forebay.v1.ActorService/"
 LONG_POLL_S = 10.0
 ACQUIRE_MAX = 4096
-ACQUIRE_LINGER_S = 0.005
+ACQUIRE_LINGER_S = 0.02
 LEASES_PER_CALL = 32_768
 RENEW_INTERVAL_S = 5.0
 REWARDS_PER_CALL = 4096
@@ -35,16 +36,16 @@ COMPLAIN_EVERY_S = 30.0
 
 
 class Lease:
-    """One attempt that this actor holds. `on_action` is called from the renewing thread."""
+    """One attempt that this actor holds. Its holder's `_told` is called from the renewing thread."""
 
-    __slots__ = ("assignment", "source", "action", "reason", "generated", "on_action", "over")
+    __slots__ = ("assignment", "source", "action", "reason", "generated", "holder", "over")
 
     def __init__(self, assignment: wire.Assignment, source: wire.SourceInfo) -> None:
         self.assignment, self.source = assignment, source
         self.action = wire.LEASE_ACTION_CONTINUE
         self.reason = ""
         self.generated = 0
-        self.on_action: Optional[Callable[[], None]] = None
+        self.holder: Optional["weakref.ref[Any]"] = None
         self.over = False
 
 
@@ -152,10 +153,11 @@ class LeaseKeeper:
         request.session = self.session
         return self._post("adoption", request)
 
-    def live(self) -> List[Lease]:
-        """Leases that were handed to the user's code and are not over."""
+    def held(self) -> List[Any]:
+        """The assignments in the user's hands that are not over."""
         with self._condition:
-            return [lease for lease in self._leases.values() if lease.on_action is not None]
+            holders = [lease.holder for lease in self._leases.values() if lease.holder is not None]
+        return [held for held in (holder() for holder in holders) if held is not None]
 
     # ---- ending
 
@@ -313,8 +315,9 @@ class LeaseKeeper:
                 continue
             if lease.action == wire.LEASE_ACTION_CONTINUE and not lease.over:
                 lease.action, lease.reason = action, reason or ""
-                if lease.on_action is not None:
-                    lease.on_action()
+                holder = None if lease.holder is None else lease.holder()
+                if holder is not None:
+                    holder._told()
 
     # ---- delivering what nobody waits for
 

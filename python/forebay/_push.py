@@ -30,7 +30,7 @@ log = logging.getLogger("forebay")
 METHOD = "/forebay.v1.ActorService/Push"
 GROUP_METHOD = "/forebay.v1.ActorService/PushGroup"
 # Payload bytes of a frame; rollouts that are larger go in several.
-FRAME_BYTES = 1 << 20
+FRAME_BYTES = 2 << 20
 FRAME_ROLLOUTS_MAX = 1024
 # Sent and not acknowledged. The daemon reads no further than 64 frames or 32 MiB.
 IN_FLIGHT_BYTES_MAX = 24 << 20
