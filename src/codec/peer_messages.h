@@ -35,10 +35,12 @@ struct VersionState {
   // to be opened. It goes back when a step is aborted.
   PolicyVersion next_train;
   uint64_t rollouts_per_version = 0;  // measured, over all shards; 0: not known yet
+  // Optimizer steps between two published versions: lag counts those, admission counts published versions.
+  uint32_t numbers_per_version = 1;
   uint32_t shards = 1;
   template <class A>
   void Fields(A& a) {
-    a(branch, announced, published, next_train, rollouts_per_version, shards);
+    a(branch, announced, published, next_train, rollouts_per_version, numbers_per_version, shards);
   }
 };
 

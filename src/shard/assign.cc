@@ -219,8 +219,8 @@ void Machine::BeginTrainGroup(SourceId source, std::vector<uint64_t>* limits) {
 }
 
 // outstanding <= (max_lag + 1) x rollouts per published version / expected survival, for the
-// source's share and this shard's part; in whole groups, the last one over the limit: rounding down
-// could leave a step short for ever.
+// source's share and this shard's part, max_lag in published versions; in whole groups, the last
+// one over the limit: rounding down could leave a step short for ever.
 double Machine::AdmissionLimit(const curriculum::Source& source, double weights) const {
   const codec::SourceSettings& settings = source.settings();
   const double per_version =
@@ -228,7 +228,8 @@ double Machine::AdmissionLimit(const curriculum::Source& source, double weights)
                                                              : kDefaultRolloutsPerVersion);
   const double share =
       std::max(weights > 0 ? settings.weight / weights : 0, settings.minimum_share);
-  const double limit = std::ceil((settings.max_lag + 1.0) * per_version * share /
+  const uint32_t lag = settings.max_lag / std::max(versions_.numbers_per_version, 1u);
+  const double limit = std::ceil((lag + 1.0) * per_version * share /
                                  source.survival() / std::max(versions_.shards, 1u));
   return std::clamp(limit, 1.0, kLimitMax);
 }

@@ -181,6 +181,16 @@ TEST_F(Versions, AdmissionIsMeasuredFromCommittedSteps) {
   EXPECT_EQ(Told().rollouts_per_version, 400) << "a larger step must be able to fill";
 }
 
+TEST_F(Versions, ShardsAreToldHowManyOptimizerStepsAVersionTakes) {
+  EXPECT_EQ(Told().numbers_per_version, 1);
+  StepSpec spec = h.Spec(5);
+  spec.mini_batches = 3;
+  ASSERT_TRUE(h.OpenFilled(1, spec).ok());
+  EXPECT_EQ(Told().numbers_per_version, 3);
+  ASSERT_TRUE(h.Commit(1).status.ok());
+  EXPECT_EQ(Told().numbers_per_version, 3);
+}
+
 TEST_F(Versions, AdmissionAllowsForWhatSharesRoundOff) {
   Harness many({.shards = 3});
   many.PutTrainSource("a", 4);

@@ -152,6 +152,19 @@ TEST(Assign, HandsOutNothingThatIsStaleFromTheStart) {
   EXPECT_EQ(h.Acquire(4).assignments.size(), 4u);
 }
 
+TEST(Assign, CountsLagInPublishedVersionsWhenEachIsSeveralOptimizerSteps) {
+  Harness h;
+  h.settings.max_lag = 5;
+  h.Start();
+  codec::VersionState versions = h.Versions(0, 8);
+  versions.numbers_per_version = 4;
+  h.FromLedger(versions);
+  EXPECT_EQ(h.Acquire(1000).assignments.size(), 16u) << "this version's 8, and 8 for one more";
+  versions.numbers_per_version = 1;
+  h.FromLedger(versions);
+  EXPECT_EQ(h.Acquire(1000).assignments.size(), 32u) << "6 x 8 in all";
+}
+
 TEST(Assign, SharesAdmissionByWeight) {
   Harness h;
   h.settings.max_lag = 0;
