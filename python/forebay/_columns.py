@@ -111,6 +111,7 @@ def _head(name: str, dtype: str, domain: str, inner: Tuple[int, ...], missing: f
     ).encode()
 
 
+@functools.lru_cache(maxsize=None)
 def numpy_dtype(number: int) -> "np.dtype[Any]":
     """The numpy dtype for one of the wire; bf16 is uint16."""
     name = _NUMPY.get(number)
@@ -119,6 +120,7 @@ def numpy_dtype(number: int) -> "np.dtype[Any]":
     return np.dtype(name).newbyteorder("<") if np.dtype(name).itemsize > 1 else np.dtype(name)
 
 
+@functools.lru_cache(maxsize=None)
 def dtype_name(number: int) -> str:
     return next(name for name, n in _DTYPES.items() if n == number)
 

@@ -18,7 +18,7 @@ import grpc
 from . import _errors
 from ._connection import Backoff, Connection, Scope, current_scope, retry_after_s, thread_name
 from ._messages import trainer as wire
-from ._micro_batch import Assembly, MicroBatch
+from ._micro_batch import Assembly, Buffers, MicroBatch
 from ._usage import meter
 
 log = logging.getLogger("forebay")
@@ -31,6 +31,8 @@ _RETRIED = (
 )
 # Asked for at once: enough to hide a round trip.
 REQUESTS_MAX = 4
+# Memory that is kept for the next micro-batches.
+BUFFERS_BYTES_MAX = 256 << 20
 
 
 class Fetch:
@@ -99,6 +101,7 @@ class Fetcher:
         self._fetches: Deque[Fetch] = deque()  # oldest first
         self._asked: Deque[Tuple[int, Fetch]] = deque()  # on the stream, in order
         self._requests: "queue.SimpleQueue[Optional[bytes]]" = queue.SimpleQueue()
+        self._buffers = Buffers(min(budget_bytes, BUFFERS_BYTES_MAX))
         self._number = 0
         self._typical_bytes = 0
         self._thread: Optional[threading.Thread] = None
@@ -204,7 +207,7 @@ class Fetcher:
                 assembly = None
                 continue
             if frame.layout is not None:
-                assembly = Assembly(frame.layout)
+                assembly = Assembly(frame.layout, self._buffers)
                 self._expect(assembly.nbytes)
             if assembly is None:
                 raise _errors.InternalError("the first frame of a micro-batch has no layout")

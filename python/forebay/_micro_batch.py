@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Dict, List, Optional, Sequence
@@ -15,6 +16,7 @@ from ._messages import trainer as wire
 from ._messages.types import DOMAIN_RAGGED
 
 _ALIGN = 64
+_PAGE = 4096
 
 
 @dataclass(frozen=True)
@@ -35,17 +37,43 @@ def totals_of(message: Optional[wire.Totals]) -> Totals:
     return Totals(m.loss_tokens, m.tokens, m.sequences, m.rollouts, m.groups, m.dp)
 
 
+class Buffers:
+    """Memory of micro-batches that nobody holds any more, for the next ones: fresh pages cost more than the copy.
+
+    An array that was given to a user refers to the whole buffer, so the count of references tells
+    whether it is free. One thread uses it.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._held: List[Any] = []
+        self._bytes_max = bytes_max
+
+    def take(self, nbytes: int) -> "np.ndarray[Any, Any]":
+        """At least so many bytes."""
+        for i in range(len(self._held)):
+            # Two references: the list's, and the argument's of getrefcount.
+            if self._held[i].nbytes >= nbytes and sys.getrefcount(self._held[i]) == 2:
+                return self._held[i]  # type: ignore[no-any-return]
+        buffer = np.empty(-(-nbytes * 5 // 4 // _PAGE) * _PAGE, np.uint8)
+        free = [b for b in range(len(self._held)) if sys.getrefcount(self._held[b]) == 2]
+        for i in reversed(free):  # too small
+            del self._held[i]
+        if sum(held.nbytes for held in self._held) + buffer.nbytes <= self._bytes_max:
+            self._held.append(buffer)
+        return buffer
+
+
 class Assembly:
     """A micro-batch that is being received: bytes go straight into its arrays."""
 
-    def __init__(self, layout: wire.MicroBatchLayout) -> None:
+    def __init__(self, layout: wire.MicroBatchLayout, buffers: Buffers) -> None:
         self.layout = layout
         sizes = [column.bytes for column in layout.columns]
         starts, end = [], 0
         for size in sizes:
             starts.append(end)
             end += -(-size // _ALIGN) * _ALIGN
-        buffer = np.empty(end, np.uint8)
+        buffer = buffers.take(end)
         self._pieces = [buffer[start : start + size] for start, size in zip(starts, sizes)]
         self._column = 0
         self._filled = 0

@@ -200,10 +200,16 @@ class Field:
             if rest:
                 raise WireError(f"{self.name}: {end - at} bytes are no array of {self.kind}")
             return list(struct.unpack_from("<%d%s" % (count, pack.format[-1]), data, at))
+        if max(data[at:end], default=0) < 0x80 and self.kind != "bool":
+            return list(data[at:end])
         values = []
         while at < end:
-            value, at = read_varint(data, at)
-            values.append(self.scalar(value))
+            value = data[at]
+            at += 1
+            if value > 0x7F:
+                value, at = read_varint(data, at - 1)
+                value = self.scalar(value)
+            values.append(value)
         if at != end:
             raise WireError(f"{self.name}: the last value is cut off")
         return values

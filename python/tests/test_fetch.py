@@ -76,6 +76,17 @@ def test_micro_batches_come_in_order_and_again(daemon):
     assert {(r.generation, r.step, r.revision) for r in daemon.fetched} == {(4, 1, 2)}
 
 
+def test_memory_is_used_again_only_when_nobody_holds_it(daemon):
+    with daemon.connect().trainer(groups=1) as t:
+        step = next(t.steps())
+        kept = [mb.tokens[10:20] for mb in step]  # views alone, the micro-batches are gone
+        for _ in range(5):
+            assert numbers(step) == ALL
+        assert [int(view[0]) for view in kept] == ALL
+        places = {mb.tokens.__array_interface__["data"][0] for _ in range(5) for mb in step}
+        assert len(places) < 20  # of 35
+
+
 def test_a_stream_that_breaks_is_opened_again_and_nothing_is_lost(daemon):
     breaks = iter([1, 4])
 

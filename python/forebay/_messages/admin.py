@@ -93,6 +93,7 @@ class SourceState(Message):
     outstanding_max: int = uint64(18)
     mean_tokens_dispatched: float = double(19)
     mean_tokens_trained: float = double(20)
+    reason: str = string(21)
 
 
 class ListSourcesResponse(Message):
