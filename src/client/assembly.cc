@@ -1,0 +1,133 @@
+#include "client/assembly.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/totals.h"
+#include "forebay/v1/trainer.pb.h"
+
+namespace forebay::client {
+namespace {
+
+// Cache lines, and what vector loads like.
+constexpr std::align_val_t kAlignment{64};
+
+size_t Rounded(uint64_t bytes) {
+  const auto alignment = static_cast<uint64_t>(kAlignment);
+  return (bytes + alignment - 1) / alignment * alignment;
+}
+
+template <class To, class From>
+void Copy(const From& from, std::vector<To>* to) {
+  to->assign(from.begin(), from.end());
+}
+
+}  // namespace
+
+absl::Status Assembly::Begin(const std::string& encoded) {
+  v1::MicroBatchLayout layout;
+  if (!layout.ParseFromString(encoded)) return absl::InternalError("a layout cannot be read");
+  begun_ = true;
+  batch_.revision = layout.revision();
+  Copy(layout.cu_seqlens(), &batch_.cu_seqlens);
+  batch_.padded_tokens = layout.padded_tokens();
+  batch_.max_seqlen = layout.max_seqlen();
+  Copy(layout.rewards(), &batch_.rewards);
+  Copy(layout.advantages(), &batch_.advantages);
+  Copy(layout.versions(), &batch_.versions);
+  Copy(layout.lags(), &batch_.lags);
+  Copy(layout.rollout_ids(), &batch_.rollout_ids);
+  Copy(layout.group_ids(), &batch_.group_ids);
+  Copy(layout.task_ids(), &batch_.task_ids);
+  Copy(layout.sequence_indexes(), &batch_.sequence_indexes);
+  Copy(layout.prompt_tokens(), &batch_.prompt_tokens);
+  Copy(layout.loss_tokens(), &batch_.loss_tokens);
+  Copy(layout.rollout_loss_tokens(), &batch_.rollout_loss_tokens);
+  batch_.mini_batch_totals = FromWire(layout.mini_batch());
+  for (const uint32_t source : layout.sources()) {
+    const bool named = source < static_cast<uint32_t>(layout.source_names_size());
+    batch_.sources.push_back(named ? layout.source_names(static_cast<int>(source)) : "");
+  }
+  size_t own = 0;
+  for (const auto& column : layout.columns()) {
+    bytes_ += column.bytes();
+    own += Rounded(column.bytes());
+  }
+  char* place = nullptr;
+  if (spec_->allocate == nullptr && own > 0) {
+    place = static_cast<char*>(::operator new(own, kAlignment));
+    batch_.storage = {place, [](void* p) { ::operator delete(p, kAlignment); }};
+  }
+  for (const auto& c : layout.columns()) {
+    if (spec_->allocate != nullptr) {
+      place = static_cast<char*>(spec_->allocate(c.name(), c.bytes()));
+      if (place == nullptr && c.bytes() > 0) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat("the caller gave no place for column '", c.name(), "'"));
+      }
+    }
+    places_.push_back(place);
+    batch_.columns.push_back(
+        {.name = c.name(),
+         .dtype = static_cast<DType>(c.dtype()),
+         .domain = static_cast<Domain>(c.domain()),
+         .inner = {c.inner().begin(), c.inner().end()},
+         .bytes = {place, c.bytes()},
+         .padding_bytes = c.padding_bytes(),
+         .sequence_bytes = {c.sequence_bytes().begin(), c.sequence_bytes().end()}});
+    if (spec_->allocate == nullptr && place != nullptr) place += Rounded(c.bytes());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Assembly::Add(const FetchFrameView& frame) {
+  if (frame.has_layout && !begun_) {
+    if (auto status = Begin(frame.layout); !status.ok()) return status;
+  }
+  if (!begun_) return absl::InternalError("an answer began without a layout");
+  for (std::string_view data : frame.data) {
+    while (!data.empty()) {
+      while (column_ < places_.size() && offset_ == batch_.columns[column_].bytes.size()) {
+        ++column_;
+        offset_ = 0;
+      }
+      if (column_ == places_.size())
+        return absl::InternalError("an answer is longer than its layout");
+      const size_t size =
+          std::min<size_t>(data.size(), batch_.columns[column_].bytes.size() - offset_);
+      std::memcpy(places_[column_] + offset_, data.data(), size);
+      offset_ += size;
+      data.remove_prefix(size);
+    }
+  }
+  if (!frame.last) return absl::OkStatus();
+  while (column_ < places_.size() && offset_ == batch_.columns[column_].bytes.size()) {
+    ++column_;
+    offset_ = 0;
+  }
+  if (column_ < places_.size()) return absl::InternalError("an answer is shorter than its layout");
+  complete_ = true;
+  return absl::OkStatus();
+}
+
+const FetchedColumn* MicroBatch::Find(std::string_view name) const {
+  for (const FetchedColumn& column : columns) {
+    if (column.name == name) return &column;
+  }
+  return nullptr;
+}
+
+std::vector<int32_t> MicroBatch::PositionIds() const {
+  std::vector<int32_t> positions;
+  positions.reserve(padded_tokens);
+  for (size_t s = 0; s < sequences(); ++s) {
+    for (int32_t i = 0; i < cu_seqlens[s + 1] - cu_seqlens[s]; ++i) positions.push_back(i);
+  }
+  for (int32_t i = 0; positions.size() < padded_tokens; ++i) positions.push_back(i);
+  return positions;
+}
+
+}  // namespace forebay::client
