@@ -76,7 +76,7 @@ def status_of(m: wire.GetStatusResponse) -> Status:
 
 @dataclass(frozen=True)
 class Source:
-    """A source's state; counts are cumulative, `dropped` is by reason."""
+    """A source's state; counts are cumulative, `dropped` is by reason, `reason` says why nothing is handed out."""
 
     name: str
     purpose: str
@@ -96,6 +96,7 @@ class Source:
     mean_duration_s: float
     outstanding: int
     outstanding_max: int
+    reason: str = ""
 
 
 def source_of(m: wire.SourceState) -> Source:
@@ -120,6 +121,7 @@ def source_of(m: wire.SourceState) -> Source:
         mean_duration_s=m.mean_duration_ms / 1000,
         outstanding=m.outstanding,
         outstanding_max=m.outstanding_max,
+        reason=m.reason,
     )
 
 
