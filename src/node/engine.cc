@@ -130,15 +130,18 @@ ShardId Engine::ShardOf(uint64_t external_hash) const {
 }
 
 void Engine::AcquireOne(ShardId shard, shard::Assign request, uint32_t wait_ms,
-                        Done<shard::AssignReply> done) {
+                        std::shared_ptr<Ticket> ticket, Done<shard::AssignReply> done) {
   auto& s = *shards_[shard.value];
-  s.serial.Post(
-      [&s, request = std::move(request), wait_ms, done = std::move(done)]() mutable {
-        const auto tag = s.calls.Add([done = std::move(done)](shard::Reply&& reply) mutable {
-          done(std::get<shard::AssignReply>(std::move(reply)));
-        });
-        s.loop.Acquire(NowMs(), tag, std::move(request), wait_ms);
-      });
+  s.serial.Post([&s, request = std::move(request), wait_ms, ticket = std::move(ticket),
+                 done = std::move(done)]() mutable {
+    if (ticket->cancelled) return done(shard::AssignReply{});
+    const auto tag = s.calls.Add([done = std::move(done)](shard::Reply&& reply) mutable {
+      done(std::get<shard::AssignReply>(std::move(reply)));
+    });
+    ticket->shard = s.id.value;
+    ticket->tag = tag;
+    s.loop.Acquire(NowMs(), tag, std::move(request), wait_ms);
+  });
 }
 
 struct Engine::Round {
@@ -146,18 +149,31 @@ struct Engine::Round {
   uint64_t until_ms = 0;
   uint32_t visited = 0;
   shard::AssignReply answer;
+  std::shared_ptr<Ticket> ticket;
   Done<shard::AssignReply> done;
 };
 
-void Engine::Acquire(shard::Assign request, uint32_t wait_ms, Done<shard::AssignReply> done) {
+void Engine::Acquire(shard::Assign request, uint32_t wait_ms, Done<shard::AssignReply> done,
+                     std::shared_ptr<Ticket> ticket) {
   if (shards_.size() == 1) {
-    return AcquireOne(ShardId(0), std::move(request), wait_ms, std::move(done));
+    return AcquireOne(ShardId(0), std::move(request), wait_ms, std::move(ticket), std::move(done));
   }
   auto round = std::make_unique<Round>();
   round->request = std::move(request);
   round->until_ms = NowMs() + wait_ms;
+  round->ticket = std::move(ticket);
   round->done = std::move(done);
   NextInRound(std::move(round));
+}
+
+// The wait is in the shard that the ticket names; if it is on its way to another, that one sees the mark.
+void Engine::CancelAcquire(std::shared_ptr<Ticket> ticket) {
+  ticket->cancelled = true;
+  auto& s = *shards_[ticket->shard];
+  s.serial.Post([&s, ticket = std::move(ticket)] {
+    const uint64_t tag = ticket->tag;
+    if (tag != 0 && s.loop.primary().CancelWait(tag)) s.calls.Answer(tag, shard::AssignReply{});
+  });
 }
 
 // The order of the shards follows from the request id, so that a repeated request meets the same answers.
@@ -167,7 +183,7 @@ void Engine::NextInRound(std::unique_ptr<Round> round) {
   const bool went_round = round->visited >= count;
   const bool found = !round->answer.assignments.empty();
   const bool enough = round->answer.assignments.size() >= round->request.max;
-  if (enough || (went_round && (found || now >= round->until_ms))) {
+  if (enough || round->ticket->cancelled || (went_round && (found || now >= round->until_ms))) {
     return round->done(std::move(round->answer));
   }
   const auto index = (round->request.request_id + round->visited) % count;
@@ -176,7 +192,8 @@ void Engine::NextInRound(std::unique_ptr<Round> round) {
   request.max -= static_cast<uint32_t>(round->answer.assignments.size());
   const uint64_t left = round->until_ms > now ? round->until_ms - now : 0;
   const auto wait = went_round ? static_cast<uint32_t>(std::min<uint64_t>(left, kRoundWaitMs)) : 0;
-  AcquireOne(ShardId(static_cast<uint8_t>(index)), std::move(request), wait,
+  auto ticket = round->ticket;
+  AcquireOne(ShardId(static_cast<uint8_t>(index)), std::move(request), wait, std::move(ticket),
              [this, round = std::move(round)](shard::AssignReply&& reply) mutable {
                if (!reply.status.ok() && round->answer.assignments.empty()) {
                  return round->done(std::move(reply));

@@ -51,8 +51,17 @@ class Engine {
   // The shard that owns a task of this id.
   ShardId ShardOf(uint64_t external_hash) const;
 
+  // Names an Acquire that waits. Made by the caller, thread-safe.
+  struct Ticket {
+    std::atomic<bool> cancelled{false};
+    std::atomic<uint32_t> shard{0};
+    std::atomic<uint64_t> tag{0};  // 0: not there yet
+  };
   // Assignments from the shards in turn; waits up to wait_ms for the first.
-  void Acquire(shard::Assign request, uint32_t wait_ms, Done<shard::AssignReply> done);
+  void Acquire(shard::Assign request, uint32_t wait_ms, Done<shard::AssignReply> done,
+               std::shared_ptr<Ticket> ticket = std::make_shared<Ticket>());
+  // Nobody wants the answer any more: a wait ends, and hands out nothing.
+  void CancelAcquire(std::shared_ptr<Ticket> ticket);
   // Asks one shard; the answer must be an R.
   template <class R>
   void Ask(ShardId shard, shard::Command command, Done<R> done) {
@@ -157,7 +166,7 @@ class Engine {
   // An Acquire that goes round the shards.
   struct Round;
   void AcquireOne(ShardId shard, shard::Assign request, uint32_t wait_ms,
-                  Done<shard::AssignReply> done);
+                  std::shared_ptr<Ticket> ticket, Done<shard::AssignReply> done);
   void NextInRound(std::unique_ptr<Round> round);
   void TimerThread();
   void TickAll();

@@ -109,7 +109,8 @@ std::string Encode(ServiceContext* context, const shard::AssignReply& reply) {
   for (const uint16_t id : sources) {
     if (const auto* source = catalog->Find(SourceId(id))) infos.push_back(SourceInfo(*source));
   }
-  codec::AppendAcquireTail(infos, reply.reason, reply.assignments.empty() ? kRetryAfterMs : 0, &out);
+  codec::AppendAcquireTail(infos, reply.reason, reply.assignments.empty() ? kRetryAfterMs : 0,
+                           &out);
   return out;
 }
 
@@ -131,13 +132,20 @@ void Acquire(ServiceContext* context, grpc::ByteBuffer body, Responder responder
   }
   uint32_t wait_ms = request.wait_ms;
   if (context->draining) wait_ms = 0;
+  auto ticket = std::make_shared<node::Engine::Ticket>();
+  if (wait_ms > 0) {
+    responder.OnCancel([context, ticket] { context->engine->CancelAcquire(ticket); });
+  }
   auto done = [context, responder = std::move(responder)](shard::AssignReply&& reply) mutable {
     if (!reply.status.ok()) return responder.Fail(reply.status);
-    const std::string encoded = Encode(context, reply);
-    grpc::Slice out(encoded);
+    // The slice owns the string: a copy of thousands of assignments is spared.
+    auto* const encoded = new std::string(Encode(context, reply));
+    grpc::Slice out(
+        encoded->data(), encoded->size(),
+        [](void* string) { delete static_cast<std::string*>(string); }, encoded);
     responder.Reply(grpc::ByteBuffer(&out, 1));
   };
-  context->engine->Acquire(std::move(assign), wait_ms, std::move(done));
+  context->engine->Acquire(std::move(assign), wait_ms, std::move(done), std::move(ticket));
 }
 
 }  // namespace

@@ -110,6 +110,22 @@ void Release(ServiceContext* context, const v1::ReleaseRequest& request,
       });
 }
 
+// The reason is shown with the tasks should they be quarantined.
+void NoteFailures(ServiceContext* context, const std::vector<shard::LeaseRef>& leases,
+                  const std::string& reason) {
+  if (reason.empty()) return;
+  for (const auto& lease : leases) {
+    const ShardId shard = lease.attempt.shard();
+    if (shard.value >= context->engine->shards()) continue;
+    context->engine->OnShard(
+        shard, [context, shard, attempt = lease.attempt, reason](node::ShardLoop& loop, uint64_t) {
+          if (const auto task = loop.state().TaskOf(attempt)) {
+            context->failures.Put(shard, *task, reason);
+          }
+        });
+  }
+}
+
 void Fail(ServiceContext* context, const v1::FailRequest& request,
           TypedResponder<v1::FailResponse> responder) {
   auto leases = LeasesOf(request);
@@ -118,6 +134,7 @@ void Fail(ServiceContext* context, const v1::FailRequest& request,
     return responder.Fail(absl::InvalidArgumentError(absl::StrCat(
         "reason: has ", request.reason().size(), " bytes; the limit is ", kReasonBytesMax)));
   }
+  NoteFailures(context, *leases, request.reason());
   auto answer = std::make_shared<TypedResponder<v1::FailResponse>>(std::move(responder));
   CountOverShards(
       context->engine, *leases,

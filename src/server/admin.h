@@ -13,6 +13,10 @@ namespace forebay::server {
 
 void AddSourceMethods(ServiceContext* context, MethodTable* methods);
 void AddTaskMethods(ServiceContext* context, MethodTable* methods);
+void AddTaskListMethods(ServiceContext* context, MethodTable* methods);
+void AddRolloutMethods(ServiceContext* context, MethodTable* methods);
+void AddClientMethods(ServiceContext* context, MethodTable* methods);
+void AddStatusMethods(ServiceContext* context, MethodTable* methods);
 void AddEvalMethods(ServiceContext* context, MethodTable* methods);
 
 template <class Request, class Response>

@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "forebay/v1/admin.pb.h"
 #include "server/admin.h"
+#include "server/log.h"
+#include "server/observation.h"
 #include "server/source_messages.h"
 
 namespace forebay::server {
@@ -44,6 +46,8 @@ void PutSource(ServiceContext* context, v1::PutSourceRequest request,
         if (auto status = context->catalog->Put(reply.source, settings); !status.ok()) {
           return answer->Fail(status);
         }
+        Log(LogLevel::kInfo, reply.created ? "source created" : "source changed",
+            {{"source", settings.name}, {"paused", settings.paused ? "true" : "false"}});
         v1::PutSourceResponse response;
         response.set_source(reply.source.value);
         response.set_created(reply.created);
@@ -52,54 +56,60 @@ void PutSource(ServiceContext* context, v1::PutSourceRequest request,
       });
 }
 
-void Add(const shard::SourceView& view, v1::SourceState* out) {
-  out->set_tasks(out->tasks() + view.tasks);
-  out->set_quarantined(out->quarantined() + view.quarantined);
-  out->set_epoch(std::max<uint64_t>(out->epoch(), view.epoch));
-  out->set_groups_open(out->groups_open() + view.groups_open);
-  out->set_groups_ready(out->groups_ready() + view.groups_ready);
-  out->set_leases(out->leases() + view.in_flight);
-  out->set_outstanding(out->outstanding() + view.outstanding);
-  out->set_outstanding_max(out->outstanding_max() + view.outstanding_max);
-  const auto& counters = *view.counters;
-  out->set_assignments(out->assignments() + counters.assignments);
-  out->set_rollouts(out->rollouts() + counters.accepted);
-  out->set_trained(out->trained() + counters.trained);
+void Fill(const SourceFacts& facts, const std::string& idle_reason, v1::SourceState* out) {
+  const auto& counters = facts.counters;
+  out->set_tasks(facts.tasks);
+  out->set_quarantined(facts.quarantined);
+  out->set_epoch(facts.epoch);
+  out->set_groups_open(facts.groups_open);
+  out->set_groups_ready(facts.groups_ready);
+  out->set_leases(facts.in_flight);
+  out->set_outstanding(facts.outstanding);
+  out->set_outstanding_max(facts.outstanding_max);
+  out->set_assignments(counters.assignments);
+  out->set_rollouts(counters.accepted);
+  out->set_trained(counters.trained);
   for (size_t i = 0; i < shard::kDropReasons; ++i) {
     if (counters.dropped[i] == 0) continue;
-    (*out->mutable_dropped())[shard::Name(static_cast<shard::DropReason>(i))] +=
-        counters.dropped[i];
+    (*out->mutable_dropped())[shard::Name(static_cast<shard::DropReason>(i))] = counters.dropped[i];
   }
-  // Means of the busiest shard: with one shard they are exact.
-  if (view.counters->accepted >= out->rollouts() - counters.accepted) {
-    out->set_mean_reward(view.mean_reward);
-    out->set_mean_tokens(view.mean_tokens);
-    out->set_mean_duration_ms(view.mean_duration_ms);
-    out->set_survival(view.survival);
-    out->set_mean_tokens_dispatched(view.mean_tokens_dispatched);
-    out->set_mean_tokens_trained(view.mean_tokens_trained);
-  }
+  out->set_mean_reward(facts.mean_reward);
+  out->set_mean_tokens(facts.mean_tokens);
+  out->set_mean_duration_ms(facts.mean_duration_ms);
+  out->set_survival(facts.survival);
+  out->set_mean_tokens_dispatched(facts.mean_tokens_dispatched);
+  out->set_mean_tokens_trained(facts.mean_tokens_trained);
+  out->set_reason(ReasonOf(facts, idle_reason));
 }
 
 void ListSources(ServiceContext* context, v1::ListSourcesRequest,
                  TypedResponder<v1::ListSourcesResponse> responder) {
   auto answer = std::make_shared<TypedResponder<v1::ListSourcesResponse>>(std::move(responder));
-  auto response = std::make_shared<v1::ListSourcesResponse>();
-  for (const auto& source : context->catalog->Get()->sources()) {
-    auto* out = response->add_sources();
-    out->set_source(source.id.value);
-    ToWire(source.settings, out->mutable_settings());
-  }
+  struct Look {
+    std::vector<SourceFacts> facts;
+    std::string idle_reason;
+  };
+  auto look = std::make_shared<Look>();
+  const auto catalog = context->catalog->Get();
+  look->facts.resize(catalog->sources().size());
   ForEachShard(
       context->engine,
-      [response](node::ShardLoop& loop, uint64_t) {
+      [look](node::ShardLoop& loop, uint64_t) {
+        look->idle_reason = loop.primary().IdleReason();
         for (const auto& view : loop.state().Sources()) {
-          if (view.source.value < response->sources_size()) {
-            Add(view, response->mutable_sources(view.source.value));
-          }
+          if (view.source.value < look->facts.size()) look->facts[view.source.value].Add(view);
         }
       },
-      [response, answer] { answer->Reply(*response); });
+      [catalog, look, answer] {
+        v1::ListSourcesResponse response;
+        for (const auto& source : catalog->sources()) {
+          auto* out = response.add_sources();
+          out->set_source(source.id.value);
+          ToWire(source.settings, out->mutable_settings());
+          Fill(look->facts[source.id.value], look->idle_reason, out);
+        }
+        answer->Reply(response);
+      });
 }
 
 }  // namespace

@@ -43,6 +43,14 @@ class ClientTable {
     if (usage) record.usage = usage;
     if (clients_.size() > kClientsMax) DropOldest();
   }
+  // A trainer's rank was sent so many bytes.
+  void Fetched(uint32_t dp_rank, uint64_t now_ms, uint64_t bytes) {
+    absl::MutexLock lock(&mutex_);
+    auto& record = clients_[RankKey(dp_rank)];
+    record.last_seen_ms = now_ms;
+    if (!record.usage) record.usage.emplace();
+    record.usage->fetched_bytes += bytes;
+  }
   std::optional<ClientRecord> Find(const std::string& key) const {
     absl::MutexLock lock(&mutex_);
     const auto found = clients_.find(key);
@@ -52,6 +60,7 @@ class ClientTable {
 
   static std::string SessionKey(SessionId session) { return "s" + std::to_string(session.value); }
   static std::string EngineKey(const std::string& engine) { return "e" + engine; }
+  static std::string RankKey(uint32_t dp_rank) { return "r" + std::to_string(dp_rank); }
   static std::string TrainerKey(uint32_t dp_rank, uint32_t peer) {
     return "t" + std::to_string(dp_rank) + "." + std::to_string(peer);
   }

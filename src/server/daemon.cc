@@ -9,12 +9,14 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "base/check.h"
 #include "server/admin.h"
 #include "server/grpc/fetch_stream.h"
 #include "server/grpc/push_stream.h"
 #include "server/grpc/reflection.h"
 #include "server/log.h"
+#include "server/metrics_page.h"
 #include "server/tokens.h"
 #include "server/version.h"
 
@@ -23,6 +25,9 @@ namespace {
 
 // Requests of the admin service may be larger than the frames of rollouts.
 constexpr uint64_t kMessageBytesMin = uint64_t{16} << 20;
+// How often waits are counted, and payload memory is looked after.
+constexpr uint64_t kLookMs = 100;
+constexpr auto kObserveTimeout = absl::Seconds(5);
 constexpr auto kDrainLook = std::chrono::milliseconds(20);
 
 uint64_t RandomId() {
@@ -36,6 +41,7 @@ uint64_t RandomId() {
 
 Daemon::Daemon(const node::Config& config)
     : config_(config),
+      live_config_(config),
       payloads_({.bytes_max = config.memory_payload_bytes_max,
                  .completion_reserve_bytes = config.completion_reserve_bytes()}),
       contents_(config.memory_task_bytes_max),
@@ -45,14 +51,19 @@ Daemon::Daemon(const node::Config& config)
                                 .run_seed = config.run_seed,
                                 .open_steps_max = static_cast<uint32_t>(config.steps_open_max)},
           &stores_)),
-      push_port_(engine_.get(), &catalog_, &payloads_, &contents_),
-      fetch_port_(engine_.get()) {
+      push_port_(engine_.get(), &catalog_, &payloads_, &contents_, &metrics_),
+      fetch_port_(engine_.get()),
+      relief_(&context_),
+      wait_sampler_(&context_) {
   context_.engine = engine_.get();
   context_.catalog = &catalog_;
   context_.clients = &clients_;
   context_.payloads = &payloads_;
   context_.contents = &contents_;
   context_.ticker = &ticker_;
+  context_.config = &live_config_;
+  context_.metrics = &metrics_;
+  context_.started_ms = node::Engine::NowMs();
   context_.run = RandomId();
   context_.renew_interval_ms = config.renew_interval_ms;
   context_.rollout_bytes_max = config.limits_rollout_bytes_max;
@@ -61,6 +72,7 @@ Daemon::Daemon(const node::Config& config)
 
 Daemon::~Daemon() {
   ticker_.Stop();
+  http_server_.Stop();
   if (rpc_server_ != nullptr) rpc_server_->Shutdown(std::chrono::milliseconds(0));
   // What still waits in the engine holds handles on calls; it goes before the server does.
   engine_.reset();
@@ -80,7 +92,14 @@ void Daemon::AddServices() {
   AddTrainerService(&context_, &methods_);
   AddSourceMethods(&context_, &methods_);
   AddTaskMethods(&context_, &methods_);
+  AddTaskListMethods(&context_, &methods_);
+  AddRolloutMethods(&context_, &methods_);
+  AddClientMethods(&context_, &methods_);
   AddEvalMethods(&context_, &methods_);
+  AddStatusMethods(&context_, &methods_);
+  ticker_.Add(kLookMs, [this](uint64_t now_ms) { relief_.Tick(now_ms); });
+  ticker_.Add(kLookMs, [this](uint64_t now_ms) { wait_sampler_.Tick(now_ms); });
+  live_config_.OnChange([this](const node::Config& changed) { Apply(changed); });
   const PushOptions push{.engine = &push_port_,
                          .store = &payloads_,
                          .limits = {.rollout_bytes_max = config_.limits_rollout_bytes_max,
@@ -97,6 +116,12 @@ void Daemon::AddServices() {
   methods_.AddStream("/forebay.v1.TrainerService/Fetch", MakeFetchStream(fetch));
   health_.AddTo(&methods_);
   AddReflection(&methods_);
+}
+
+void Daemon::Apply(const node::Config& changed) {
+  payloads_.budget().SetLimits(changed.memory_payload_bytes_max, changed.completion_reserve_bytes());
+  context_.renew_interval_ms = changed.renew_interval_ms;
+  SetLogLevel(changed.log_level);
 }
 
 absl::Status Daemon::AddAuthorization(RpcServerOptions* options) {
@@ -140,18 +165,61 @@ absl::Status Daemon::Listen() {
   rpc_server_ = *std::move(server);
   unix_path_ = *unix_path;
   if (!config_.listen_grpc.empty()) grpc.port = rpc_server_->ports()[0];
-  Announce(grpc);
+  HostPort http;
+  FOREBAY_RETURN_IF_ERROR(ListenHttp(&http));
+  Announce(grpc, http);
   return absl::OkStatus();
 }
 
-void Daemon::Announce(const HostPort& grpc) {
-  const std::string grpc_address =
-      grpc.port == 0 ? "" : absl::StrCat(grpc.host, ":", grpc.port);
+std::shared_ptr<Observation> Daemon::Look() {
+  struct Wait {
+    absl::Notification done;
+    std::shared_ptr<Observation> seen;
+  };
+  auto wait = std::make_shared<Wait>();
+  Observe(&context_, [wait](std::shared_ptr<Observation> seen) {
+    wait->seen = std::move(seen);
+    wait->done.Notify();
+  });
+  if (!wait->done.WaitForNotificationWithTimeout(kObserveTimeout)) return nullptr;
+  return wait->seen;
+}
+
+absl::Status Daemon::ListenHttp(HostPort* http) {
+  if (config_.listen_http.empty()) return absl::OkStatus();
+  auto address = ParseAddress("listen.http", config_.listen_http);
+  if (!address.ok()) return address.status();
+  FOREBAY_RETURN_IF_ERROR(CheckReach("listen.http", address->host, config_.listen_allow_remote));
+  const HttpPage stuck{.status = 503, .body = "the daemon's loops do not answer\n"};
+  http_server_.Add("/metrics", [this, stuck] {
+    const auto seen = Look();
+    if (seen == nullptr) return stuck;
+    return HttpPage{.content_type = "text/plain; version=0.0.4; charset=utf-8",
+                    .body = MetricsPage(*seen, metrics_, methods_)};
+  });
+  http_server_.Add("/healthz", [this, stuck] {
+    return Look() == nullptr ? stuck : HttpPage{.body = "ok\n"};
+  });
+  http_server_.Add("/readyz", [this, stuck] {
+    if (context_.draining) return HttpPage{.status = 503, .body = "draining\n"};
+    return Look() == nullptr ? stuck : HttpPage{.body = "ready\n"};
+  });
+  FOREBAY_RETURN_IF_ERROR(http_server_.Start(address->host, address->port));
+  *http = {address->host, http_server_.port()};
+  return absl::OkStatus();
+}
+
+void Daemon::Announce(const HostPort& grpc, const HostPort& http) {
+  const auto text = [](const HostPort& address) {
+    return address.port == 0 ? std::string() : absl::StrCat(address.host, ":", address.port);
+  };
+  const std::string grpc_address = text(grpc);
   Log(LogLevel::kInfo, "serving",
       {{"version", kVersion},
        {"run", absl::StrCat(absl::Hex(context_.run, absl::kZeroPad16))},
        {"grpc", grpc_address},
        {"unix", unix_path_},
+       {"http", text(http)},
        {"shards", config_.shards},
        {"payload_bytes_max", config_.memory_payload_bytes_max},
        {"rollout_bytes_max", config_.limits_rollout_bytes_max}});
@@ -160,6 +228,7 @@ void Daemon::Announce(const HostPort& grpc) {
   const std::string aside = absl::StrCat(config_.listen_announce_file, ".new");
   std::ofstream(aside) << "{\"grpc\": " << JsonText(grpc_address)
                        << ", \"unix\": " << JsonText(unix_path_)
+                       << ", \"http\": " << JsonText(text(http))
                        << ", \"pid\": " << getpid() << "}\n";
   std::rename(aside.c_str(), config_.listen_announce_file.c_str());
 }
@@ -180,17 +249,16 @@ bool Daemon::Idle() {
 }
 
 void Daemon::Drain() {
-  const auto until =
-      std::chrono::steady_clock::now() + std::chrono::milliseconds(config_.shutdown_drain_ms);
-  Log(LogLevel::kInfo, "draining", {{"drain_ms", config_.shutdown_drain_ms}});
+  const std::chrono::milliseconds drain(live_config_.Get().shutdown_drain_ms);
+  const auto until = std::chrono::steady_clock::now() + drain;
+  Log(LogLevel::kInfo, "draining", {{"drain_ms", drain.count()}});
   context_.draining = true;
   health_.SetServing(false);
   ForEachShard(
       engine_.get(),
       [](node::ShardLoop& loop, uint64_t) { loop.primary().SetDraining(true); }, [] {});
   // Half of the time for actors to hear of it and to save what they have, the rest for calls to end.
-  const auto actors_until =
-      until - std::chrono::milliseconds(config_.shutdown_drain_ms / 2);
+  const auto actors_until = until - drain / 2;
   while (std::chrono::steady_clock::now() < actors_until && !Idle()) {
     std::this_thread::sleep_for(kDrainLook);
   }

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "node/config.h"
 #include "server/addresses.h"
+#include "server/budget_relief.h"
 #include "server/catalog.h"
 #include "server/client_table.h"
 #include "server/fetch_port.h"
@@ -19,10 +20,15 @@
 #include "server/grpc/health.h"
 #include "server/grpc/method_table.h"
 #include "server/grpc/rpc_server.h"
+#include "server/http_server.h"
+#include "server/live_config.h"
+#include "server/observation.h"
 #include "server/push_port.h"
+#include "server/run_metrics.h"
 #include "server/services.h"
 #include "server/stores.h"
 #include "server/ticker.h"
+#include "server/wait_sampler.h"
 #include "storage/content_store.h"
 #include "storage/ram_payload_store.h"
 
@@ -42,10 +48,16 @@ class Daemon {
   absl::Status Listen();
   absl::Status AddAuthorization(RpcServerOptions* options);
   void AddServices();
-  void Announce(const HostPort& grpc);
+  absl::Status ListenHttp(HostPort* http);
+  // What was seen now; null when the loops do not answer.
+  std::shared_ptr<Observation> Look();
+  void Announce(const HostPort& grpc, const HostPort& http);
   bool Idle();
+  void Apply(const node::Config& changed);
 
-  node::Config config_;
+  const node::Config config_;  // as it was at the start
+  LiveConfig live_config_;
+  RunMetrics metrics_;
   storage::RamPayloadStore payloads_;
   storage::ContentStore contents_;
   Stores stores_;
@@ -56,11 +68,14 @@ class Daemon {
   FetchPort fetch_port_;
   Ticker ticker_;
   ServiceContext context_;
+  BudgetRelief relief_;
+  WaitSampler wait_sampler_;
   Health health_;
   MethodTable methods_;
   TokenAuthorizer authorizer_;
   std::string unix_path_;
   std::unique_ptr<RpcServer> rpc_server_;
+  HttpServer http_server_;
 };
 
 }  // namespace forebay::server

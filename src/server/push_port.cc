@@ -17,19 +17,17 @@ shard::PushOutcome Invalid(const char* field, std::string message) {
   return {.result = shard::PushResult::kInvalid, .field = field, .message = std::move(message)};
 }
 
-// Fills in the training reward; an outcome other than accepted when a required column is missing.
-shard::PushOutcome CheckAgainstSource(const CatalogSource& source, const CatalogSnapshot& names,
-                                      const std::vector<codec::NumberedReward>& rewards,
-                                      PushedRollout* rollout) {
-  if (!rollout->meta.partial) {
-    const uint64_t missing = source.required_bits & ~rollout->column_bits;
-    if (missing != 0) {
-      return Invalid("columns", absl::StrCat("lacks '",
-                                             std::string(names.column_name(
-                                                 static_cast<uint32_t>(std::countr_zero(missing)))),
-                                             "', which source '", source.settings.name,
-                                             "' requires"));
-    }
+// Fills in the training reward. False, with the outcome set, when a required column is missing.
+bool CheckAgainstSource(const CatalogSource& source, const CatalogSnapshot& names,
+                        const std::vector<codec::NumberedReward>& rewards, PushedRollout* rollout,
+                        shard::PushOutcome* outcome) {
+  const uint64_t missing = source.required_bits & ~rollout->column_bits;
+  if (missing != 0 && !rollout->meta.partial) {
+    const auto first = static_cast<uint32_t>(std::countr_zero(missing));
+    *outcome =
+        Invalid("columns", absl::StrCat("lacks '", std::string(names.column_name(first)),
+                                        "', which source '", source.settings.name, "' requires"));
+    return false;
   }
   rollout->meta.reward = 0;
   rollout->meta.rewards_present = 0;
@@ -41,12 +39,13 @@ shard::PushOutcome CheckAgainstSource(const CatalogSource& source, const Catalog
       rollout->meta.rewards_present |= static_cast<uint8_t>(1u << wanted.bit);
     }
   }
-  return {};
+  return true;
 }
 
 }  // namespace
 
-// A batch under way; `outcomes` is parallel to its rollouts. The last shard to answer answers the stream.
+// A batch under way; `outcomes` is parallel to its rollouts. The last shard to answer answers the
+// stream.
 struct PushPort::Job {
   PushBatch batch;
   std::shared_ptr<const CatalogSnapshot> catalog;
@@ -55,9 +54,7 @@ struct PushPort::Job {
   PushAnswer answer;
 };
 
-std::shared_ptr<const codec::NameTable> PushPort::Names() {
-  return catalog_->Get();
-}
+std::shared_ptr<const codec::NameTable> PushPort::Names() { return catalog_->Get(); }
 
 void PushPort::Push(PushBatch batch, PushAnswer answer) {
   auto job = std::make_shared<Job>();
@@ -80,7 +77,10 @@ void PushPort::Push(PushBatch batch, PushAnswer answer) {
     by_shard[shard].push_back(i);
   }
   job->batch = std::move(batch);
-  if (parts == 0) return job->answer(std::move(job->outcomes));
+  if (parts == 0) {
+    metrics_->Pushed(job->outcomes);
+    return job->answer(std::move(job->outcomes));
+  }
   job->shards_left = parts;
   for (uint32_t s = 0; s < by_shard.size(); ++s) {
     if (!by_shard[s].empty()) {
@@ -90,7 +90,7 @@ void PushPort::Push(PushBatch batch, PushAnswer answer) {
 }
 
 void PushPort::PushTo(ShardId shard, std::shared_ptr<Job> job, std::vector<uint32_t> indexes) {
-  auto sent = std::make_shared<std::vector<std::pair<uint32_t, PayloadId>>>();
+  auto sent = std::make_shared<std::vector<uint32_t>>();  // indexes of what the command holds
   auto make = [job, sent, indexes = std::move(indexes)](const shard::State& state) {
     shard::PutRollouts command{.session = job->batch.session};
     command.rollouts.reserve(indexes.size());
@@ -98,21 +98,24 @@ void PushPort::PushTo(ShardId shard, std::shared_ptr<Job> job, std::vector<uint3
     for (const uint32_t i : indexes) {
       auto& rollout = job->batch.rollouts[i];
       // An attempt that is not known goes on to the shard: it says what became of it.
-      if (const auto task = state.TaskOf(rollout.meta.lease.attempt)) {
-        if (const auto* source = job->catalog->Find(task->source())) {
-          job->outcomes[i] =
-              CheckAgainstSource(*source, *job->catalog, job->batch.rewards, &rollout);
-        }
+      const auto task = state.TaskOf(rollout.meta.lease.attempt);
+      const auto* source = task ? job->catalog->Find(task->source()) : nullptr;
+      if (source != nullptr && !CheckAgainstSource(*source, *job->catalog, job->batch.rewards,
+                                                   &rollout, &job->outcomes[i])) {
+        continue;
       }
-      if (job->outcomes[i].result != shard::PushResult::kAccepted) continue;
-      sent->emplace_back(i, rollout.meta.payload);
+      sent->push_back(i);
       command.rollouts.push_back(std::move(rollout.meta));
     }
     return shard::Command(std::move(command));
   };
   auto done = [this, job, sent](shard::PutRolloutsReply&& reply) {
-    for (size_t k = 0; k < sent->size() && k < reply.outcomes.size(); ++k) {
-      job->outcomes[(*sent)[k].first] = std::move(reply.outcomes[k]);
+    if (reply.outcomes.size() == job->outcomes.size()) {
+      job->outcomes = std::move(reply.outcomes);  // one shard, and all of it went there
+    } else {
+      for (size_t k = 0; k < sent->size() && k < reply.outcomes.size(); ++k) {
+        job->outcomes[(*sent)[k]] = std::move(reply.outcomes[k]);
+      }
     }
     if (job->shards_left.fetch_sub(1) != 1) return;
     std::vector<PayloadId> refused;
@@ -123,6 +126,7 @@ void PushPort::PushTo(ShardId shard, std::shared_ptr<Job> job, std::vector<uint3
       }
     }
     if (!refused.empty()) store_->Free(refused);
+    metrics_->Pushed(job->outcomes);
     job->answer(std::move(job->outcomes));
   };
   engine_->AskWith<shard::PutRolloutsReply>(shard, std::move(make), std::move(done));
@@ -134,7 +138,9 @@ void PushPort::PushGroup(PushBatch batch, PushGroupRequest group, PushAnswer ans
   const size_t count = batch.rollouts.size();
   auto refuse = [&](shard::PushOutcome outcome) {
     store_->Free(payloads);
-    answer(std::vector<shard::PushOutcome>(count, outcome));
+    const std::vector<shard::PushOutcome> outcomes(count, outcome);
+    metrics_->Pushed(outcomes);
+    answer(outcomes);
   };
   const auto catalog = std::static_pointer_cast<const CatalogSnapshot>(batch.names);
   const auto* source = catalog->Find(group.source);
@@ -143,8 +149,10 @@ void PushPort::PushGroup(PushBatch batch, PushGroupRequest group, PushAnswer ans
   }
   shard::PutGroup command{.request_id = group.request_id, .source = source->id};
   for (auto& rollout : batch.rollouts) {
-    auto outcome = CheckAgainstSource(*source, *catalog, batch.rewards, &rollout);
-    if (outcome.result != shard::PushResult::kAccepted) return refuse(std::move(outcome));
+    shard::PushOutcome outcome;
+    if (!CheckAgainstSource(*source, *catalog, batch.rewards, &rollout, &outcome)) {
+      return refuse(std::move(outcome));
+    }
     command.rollouts.push_back(std::move(rollout.meta));
   }
   std::string content;
@@ -168,6 +176,7 @@ void PushPort::PushGroup(PushBatch batch, PushGroupRequest group, PushAnswer ans
           }
         }
         if (!refused.empty()) store_->Free(refused);
+        metrics_->Pushed(reply.outcomes);
         answer(std::move(reply.outcomes));
       });
 }

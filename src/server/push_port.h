@@ -8,6 +8,7 @@
 #include "node/engine.h"
 #include "server/catalog.h"
 #include "server/grpc/push_stream.h"
+#include "server/run_metrics.h"
 #include "storage/content_store.h"
 #include "storage/payload_store.h"
 
@@ -16,8 +17,8 @@ namespace forebay::server {
 class PushPort final : public PushEngine {
  public:
   PushPort(node::Engine* engine, const Catalog* catalog, storage::PayloadStore* store,
-           storage::ContentStore* contents)
-      : engine_(engine), catalog_(catalog), store_(store), contents_(contents) {}
+           storage::ContentStore* contents, RunMetrics* metrics)
+      : engine_(engine), catalog_(catalog), store_(store), contents_(contents), metrics_(metrics) {}
 
   std::shared_ptr<const codec::NameTable> Names() override;
   void Push(PushBatch batch, PushAnswer answer) override;
@@ -31,6 +32,7 @@ class PushPort final : public PushEngine {
   const Catalog* const catalog_;
   storage::PayloadStore* const store_;
   storage::ContentStore* const contents_;
+  RunMetrics* const metrics_;
 };
 
 }  // namespace forebay::server

@@ -11,6 +11,9 @@
 #include "server/catalog.h"
 #include "server/client_table.h"
 #include "server/grpc/method_table.h"
+#include "server/live_config.h"
+#include "server/run_metrics.h"
+#include "server/task_names.h"
 #include "server/ticker.h"
 #include "storage/content_store.h"
 #include "storage/payload_store.h"
@@ -24,6 +27,10 @@ struct ServiceContext {
   storage::PayloadStore* payloads = nullptr;
   storage::ContentStore* contents = nullptr;
   Ticker* ticker = nullptr;
+  LiveConfig* config = nullptr;
+  RunMetrics* metrics = nullptr;
+  FailureNotes failures;
+  uint64_t started_ms = 0;
   uint64_t run = 0;
   std::atomic<uint64_t> renew_interval_ms{5'000};
   std::atomic<uint64_t> rollout_bytes_max{uint64_t{1} << 30};

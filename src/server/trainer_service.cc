@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "forebay/v1/trainer.pb.h"
 #include "server/grpc/typed.h"
+#include "server/log.h"
 #include "server/policy_messages.h"
 #include "server/put_columns.h"
 #include "server/services.h"
@@ -50,8 +51,13 @@ void AttachTrainer(ServiceContext* context, v1::AttachTrainerRequest request,
   if (request.has_resume_step()) command.resume_step = StepId(request.resume_step());
   context->engine->AskLedger<ledger::AttachReply>(
       std::move(command),
-      [run = context->run, answer = Share(std::move(responder))](ledger::AttachReply&& reply) {
+      [run = context->run, trainer = request.trainer(),
+       answer = Share(std::move(responder))](ledger::AttachReply&& reply) {
         if (!reply.status.ok()) return answer->Fail(reply.status);
+        Log(LogLevel::kInfo, "trainer attached",
+            {{"trainer", trainer},
+             {"generation", reply.generation.value},
+             {"next_step", reply.next_step.value}});
         v1::AttachTrainerResponse response;
         response.set_generation(reply.generation.value);
         response.set_next_step(reply.next_step.value);
@@ -176,14 +182,32 @@ void PutAdvantages(ServiceContext* context, v1::PutAdvantagesRequest request,
                std::move(responder));
 }
 
+void NoteCommit(ServiceContext* context, StepId id) {
+  context->engine->OnLedger([context, id](node::LedgerLoop& loop, uint64_t now_ms) {
+    const auto* step = loop.state().step(id);
+    if (step == nullptr) return;
+    context->metrics->Committed(step->rollouts_by_lag);
+    Log(LogLevel::kInfo, "step committed",
+        {{"step", id.value},
+         {"groups", step->totals.groups},
+         {"rollouts", step->totals.rollouts},
+         {"tokens", step->totals.tokens},
+         {"reward_mean", step->reward_mean},
+         {"waited_ms", loop.primary().WaitedMs(id, now_ms)},
+         {"next_version", step->next_version.number}});
+  });
+}
+
 void CommitStep(ServiceContext* context, v1::CommitStepRequest request,
                 TypedResponder<v1::CommitStepResponse> responder) {
   context->engine->AskLedger<ledger::CommitReply>(
       ledger::CommitStep{.generation = Generation(request.generation()),
                          .step = StepId(request.step()),
                          .revision = Revision(request.revision())},
-      [answer = Share(std::move(responder))](ledger::CommitReply&& reply) {
+      [context, id = StepId(request.step()),
+       answer = Share(std::move(responder))](ledger::CommitReply&& reply) {
         if (!reply.status.ok()) return answer->Fail(reply.status);
+        if (!reply.already_committed) NoteCommit(context, id);
         v1::CommitStepResponse response;
         response.set_already_committed(reply.already_committed);
         ToWire(reply.next_version, response.mutable_next_version());
@@ -197,6 +221,8 @@ void AbortStep(ServiceContext* context, v1::AbortStepRequest request,
     return responder.Fail(absl::InvalidArgumentError(absl::StrCat(
         "reason: has ", request.reason().size(), " bytes; the limit is ", kReasonBytesMax)));
   }
+  Log(LogLevel::kWarning, "step is to be aborted",
+      {{"step", request.step()}, {"reason", request.reason()}});
   AskForStatus(context,
                ledger::AbortStep{.generation = Generation(request.generation()),
                                  .step = StepId(request.step()),

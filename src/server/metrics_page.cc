@@ -1,0 +1,248 @@
+#include "server/metrics_page.h"
+
+#include <prometheus/text_serializer.h>
+
+#include <array>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "server/metric_families.h"
+#include "server/version.h"
+
+namespace forebay::server {
+namespace {
+
+double D(uint64_t value) { return static_cast<double>(value); }
+double Seconds(uint64_t ms) { return static_cast<double>(ms) / 1000; }
+
+void AddSourceTotals(const SourceFacts& source, MetricFamilies* out) {
+  const auto& c = source.counters;
+  const auto& name = source.name;
+  out->Counter("forebay_assignments_total", "Attempts handed out.", D(c.assignments), {{"source", name}});
+  const std::pair<const char*, uint64_t> ends[] = {
+      {"expired", c.expired}, {"released", c.released}, {"failed", c.failed}, {"partial", c.partials}};
+  for (const auto& [how, count] : ends) {
+    out->Counter("forebay_leases_ended_total", "Leases that ended without a rollout, by how.", D(count),
+                 {{"source", name}, {"how", how}});
+  }
+  const std::pair<const char*, uint64_t> fates[] = {
+      {"accepted", c.accepted}, {"trained", c.trained}, {"evaluated", c.evaluated},
+      {"masked", c.masked},     {"late", c.late},       {"stale", c.stale}};
+  for (const auto& [fate, count] : fates) {
+    out->Counter("forebay_rollouts_total",
+                 "Rollouts by fate; late and stale ones were refused, masked ones are trained in part.",
+                 D(count), {{"source", name}, {"fate", fate}});
+  }
+  for (size_t i = 0; i < shard::kDropReasons; ++i) {
+    out->Counter("forebay_rollouts_dropped_total", "Accepted rollouts that were not trained, by reason.",
+                 D(c.dropped[i]),
+                 {{"source", name}, {"reason", shard::Name(static_cast<shard::DropReason>(i))}});
+  }
+  const std::pair<const char*, uint64_t> groups[] = {{"begun", c.groups_begun},
+                                                     {"complete", c.groups_complete},
+                                                     {"filtered", c.groups_filtered},
+                                                     {"dropped", c.groups_dropped},
+                                                     {"trained", c.groups_trained}};
+  for (const auto& [event, count] : groups) {
+    out->Counter("forebay_groups_total", "Groups by event.", D(count),
+                 {{"source", name}, {"event", event}});
+  }
+  out->Counter("forebay_tokens_total", "Tokens of rollouts that came in, and of those trained.",
+               D(c.tokens_accepted), {{"source", name}, {"stage", "accepted"}});
+  out->Counter("forebay_tokens_total", "Tokens of rollouts that came in, and of those trained.",
+               D(c.tokens_trained), {{"source", name}, {"stage", "trained"}});
+  out->Gauge("forebay_reward_sum", "Sum of the training rewards of all rewarded rollouts.",
+             c.reward_sum, {{"source", name}});
+  out->Counter("forebay_rewarded_total", "Rollouts with their reward.", D(c.rewarded), {{"source", name}});
+}
+
+void AddSourceState(const SourceFacts& source, const std::string& idle_reason, MetricFamilies* out) {
+  const auto& name = source.name;
+  const auto gauge = [&](const char* metric, const char* help, double value) {
+    out->Gauge(metric, help, value, {{"source", name}});
+  };
+  const std::pair<const char*, uint64_t> groups[] = {{"open", source.groups_open},
+                                                     {"ready", source.groups_ready},
+                                                     {"reserved", source.groups_reserved}};
+  for (const auto& [state, count] : groups) {
+    out->Gauge("forebay_groups", "Groups by state; open ones are incomplete.", D(count),
+               {{"source", name}, {"state", state}});
+  }
+  gauge("forebay_leases", "Attempts under way.", D(source.in_flight));
+  gauge("forebay_outstanding", "Rollouts that admission counts.", D(source.outstanding));
+  gauge("forebay_outstanding_limit", "Limit of admission.", D(source.outstanding_max));
+  gauge("forebay_tasks", "Tasks.", D(source.tasks));
+  gauge("forebay_tasks_quarantined", "Tasks out of circulation.", D(source.quarantined));
+  gauge("forebay_epoch", "Passes through the tasks begun.", D(source.epoch));
+  gauge("forebay_survival", "Share of rollouts neither filtered, failed nor late; decayed.", source.survival);
+  gauge("forebay_reward_mean", "Mean training reward since the start.", source.mean_reward);
+  gauge("forebay_duration_mean_seconds", "Mean duration of an attempt; decayed.",
+        source.mean_duration_ms / 1000);
+  gauge("forebay_tokens_mean", "Mean tokens of a rollout; decayed.", source.mean_tokens);
+  out->Gauge("forebay_rollout_tokens_mean", "Mean tokens since the start, of those that came in and those trained.",
+             source.mean_tokens_dispatched, {{"source", name}, {"stage", "accepted"}});
+  out->Gauge("forebay_rollout_tokens_mean", "Mean tokens since the start, of those that came in and those trained.",
+             source.mean_tokens_trained, {{"source", name}, {"stage", "trained"}});
+  const std::string reason = ReasonOf(source, idle_reason);
+  out->Gauge("forebay_source_idle", "1 when nothing of the source can be handed out, with the reason.",
+             reason.empty() ? 0 : 1, {{"source", name}, {"reason", reason}});
+}
+
+void AddMemory(const Observation& seen, MetricFamilies* out) {
+  const auto& budget = seen.payloads.budget;
+  out->Gauge("forebay_payload_bytes", "Payload memory in use or reserved.", D(budget.used_bytes));
+  out->Gauge("forebay_payload_bytes_limit", "memory.payload_bytes_max.", D(budget.bytes_max));
+  out->Gauge("forebay_payload_reserve_bytes", "Kept back for groups about to complete.",
+             D(budget.completion_reserve_bytes));
+  out->Gauge("forebay_payload_waiting_bytes", "Bytes of pushes that wait for memory.", D(budget.waiting_bytes));
+  out->Gauge("forebay_payload_waiters", "Pushes that wait for memory.", D(budget.waiters));
+  out->Gauge("forebay_payloads", "Payloads stored.", D(seen.payloads.payloads));
+  out->Gauge("forebay_task_bytes", "Memory of tasks' payloads.", D(seen.contents.arena_bytes));
+  out->Gauge("forebay_table_bytes", "Memory of the shards' tables.", D(seen.table_bytes));
+}
+
+void AddSteps(const Observation& seen, MetricFamilies* out) {
+  const auto& c = seen.ledger;
+  const std::pair<const char*, uint64_t> events[] = {
+      {"opened", c.steps_opened},       {"sealed", c.steps_sealed},   {"replanned", c.steps_replanned},
+      {"committed", c.steps_committed}, {"aborted", c.steps_aborted}, {"unpackable", c.steps_unpackable}};
+  for (const auto& [event, count] : events) {
+    out->Counter("forebay_steps_total", "Steps by event.", D(count), {{"event", event}});
+  }
+  out->Gauge("forebay_next_step", "The next step to commit.", D(seen.next_step));
+  uint64_t waited_ms = 0;
+  for (const auto& step : seen.steps) {
+    if (!step.waiting.empty()) waited_ms = std::max(waited_ms, step.waited_ms);
+  }
+  out->Gauge("forebay_step_waiting_seconds", "How long the oldest unsealed step has waited.", Seconds(waited_ms));
+  out->Gauge("forebay_step_waited_seconds", "How long the last committed step had waited until its seal.",
+             Seconds(seen.last_step_waited_ms));
+  out->Gauge("forebay_step_reward_mean", "Mean reward of the last committed step.", seen.last_reward_mean);
+  out->Counter("forebay_committed_tokens_total", "Tokens of committed steps.", D(c.tokens_committed));
+  out->Counter("forebay_committed_rollouts_total", "Rollouts of committed steps.", D(c.rollouts_committed));
+  out->Counter("forebay_filler_micro_batches_total", "Micro-batches without a sequence.",
+               D(c.filler_micro_batches));
+  out->Gauge("forebay_generation", "Trainer generation.", D(seen.generation));
+  out->Gauge("forebay_trainers", "Ranks attached.", D(seen.trainers));
+  out->Gauge("forebay_version_published", "Number of the newest published version.", seen.published.number);
+  out->Gauge("forebay_version_pending", "Number of the pending version; 0 when there is none.",
+             seen.has_pending ? seen.pending.number : 0);
+  out->Counter("forebay_versions_published_total", "Versions published.", D(c.versions_published));
+}
+
+void AddClients(const Observation& seen, MetricFamilies* out) {
+  out->Gauge("forebay_actors", "Actors heard within clients.silent_ms.", D(seen.actors_live));
+  out->Gauge("forebay_sessions", "Sessions remembered.", D(seen.sessions));
+  out->Gauge("forebay_acquires_waiting", "Acquire calls that wait for work.", D(seen.acquires_waiting));
+  const auto& usage = seen.actor_usage;
+  out->Gauge("forebay_actor_cpu_seconds", "CPU that live actors report, since their start.", Seconds(usage.cpu_ms));
+  out->Gauge("forebay_actor_library_cpu_seconds", "CPU inside the client library, as they report it.",
+             Seconds(usage.library_cpu_ms));
+  out->Gauge("forebay_actor_resident_bytes", "Resident memory that live actors report.", D(usage.resident_bytes));
+  for (const auto& engine : seen.engines) {
+    out->Gauge("forebay_engine_version", "Version that the engine loaded.", engine.version.number,
+               {{"engine", engine.name}});
+    out->Gauge("forebay_engine_behind", "Published versions that it has not loaded.", engine.behind,
+               {{"engine", engine.name}});
+    out->Gauge("forebay_engine_adoption_seconds", "From the pending announcement to the end of loading.",
+               Seconds(engine.pending_to_loaded_ms), {{"engine", engine.name}});
+    out->Gauge("forebay_engine_pause_seconds", "How long generation stood still for it.",
+               Seconds(engine.pause_ms), {{"engine", engine.name}});
+  }
+}
+
+void AddRun(const RunMetrics& run, MetricFamilies* out) {
+  static constexpr std::array<const char*, RunMetrics::kPushResults> kResults = {
+      "", "accepted", "duplicate", "late", "lease_lost", "invalid", "stale", "unknown"};
+  for (size_t i = 1; i < kResults.size(); ++i) {
+    out->Counter("forebay_pushes_total", "Pushed rollouts by result.", D(run.pushes(i)),
+                 {{"result", kResults[i]}});
+  }
+  for (const auto& [key, ms] : run.waited_ms()) {
+    out->Counter("forebay_waited_seconds_total", "Time waited, by who and for what; added up over those who wait.",
+                 Seconds(ms), {{"who", key.first}, {"reason", key.second}});
+  }
+  out->Counter("forebay_trainer_seconds_total", "Time with a trainer attached.", Seconds(run.trainer_ms()));
+  out->Counter("forebay_trainer_waiting_seconds_total", "Of it, time with a step open and not sealed.",
+               Seconds(run.trainer_waiting_ms()));
+  const LagCounts lags = run.lags();
+  auto& histogram = out->Histogram("forebay_trained_lag", "Lag of trained rollouts, in versions.");
+  static constexpr std::array<size_t, 10> kBounds = {0, 1, 2, 3, 4, 6, 8, 16, 32, 64};
+  uint64_t count = 0;
+  size_t lag = 0;
+  for (const size_t bound : kBounds) {
+    for (; lag <= bound && lag < lags.rollouts.size(); ++lag) count += lags.rollouts[lag];
+    histogram.bucket.push_back({count, D(bound)});
+  }
+  for (; lag < lags.rollouts.size(); ++lag) count += lags.rollouts[lag];
+  histogram.bucket.push_back({count, std::numeric_limits<double>::infinity()});
+  histogram.sample_count = count;
+  histogram.sample_sum = D(lags.lag_sum);
+  out->Counter("forebay_relief_pushes_total", "Pushes let in from the reserve to end a standstill.",
+               D(run.relief_admitted));
+  out->Counter("forebay_relief_groups_dropped_total", "Groups dropped to end a standstill.",
+               D(run.relief_dropped));
+}
+
+// Buckets of a power of four, from 64 us to about 67 s, out of those of a power of two that are kept.
+void AddLatency(const Method& method, MetricFamilies* out) {
+  const auto& stats = method.stats;
+  auto& histogram = out->Histogram("forebay_rpc_seconds", "Time from a unary call to its answer.",
+                                   {{"method", method.name}});
+  uint64_t count = 0;
+  for (size_t i = 0; i < MethodStats::kLatencyBuckets; ++i) {
+    count += stats.latency[i];
+    const bool shown = i >= 6 && i <= 26 && i % 2 == 0;
+    if (shown) histogram.bucket.push_back({count, D(uint64_t{1} << i) * 1e-6});
+  }
+  histogram.bucket.push_back({count, std::numeric_limits<double>::infinity()});
+  histogram.sample_count = count;
+  histogram.sample_sum = D(stats.latency_sum_us) * 1e-6;
+}
+
+void AddCalls(const MethodTable& methods, MetricFamilies* out) {
+  for (const Method& method : methods.methods()) {
+    const auto& stats = method.stats;
+    for (size_t code = 0; code < MethodStats::kCodes; ++code) {
+      const uint64_t count = stats.ended[code];
+      if (count == 0) continue;
+      out->Counter("forebay_rpc_ended_total", "Calls ended, by method and gRPC status code.", D(count),
+                   {{"method", method.name}, {"code", absl::StrCat(code)}});
+    }
+    out->Gauge("forebay_rpc_running", "Calls running.", D(stats.running), {{"method", method.name}});
+    out->Counter("forebay_rpc_messages_total", "Messages.", D(stats.received_messages),
+                 {{"method", method.name}, {"direction", "received"}});
+    out->Counter("forebay_rpc_messages_total", "Messages.", D(stats.sent_messages),
+                 {{"method", method.name}, {"direction", "sent"}});
+    if (method.unary) AddLatency(method, out);
+  }
+}
+
+void AddProcess(const Observation& seen, MetricFamilies* out) {
+  out->Gauge("forebay_build_info", "1, with the version.", 1, {{"version", kVersion}});
+  out->Gauge("forebay_uptime_seconds", "Since the daemon began.", Seconds(seen.uptime_ms));
+  out->Gauge("forebay_draining", "1 while the daemon comes to its end.", seen.draining ? 1 : 0);
+  out->Counter("process_cpu_seconds_total", "User and system CPU time.", seen.process.cpu_seconds);
+  out->Gauge("process_resident_memory_bytes", "Resident memory.", D(seen.process.resident_bytes));
+  out->Gauge("process_threads", "Threads.", D(seen.process.threads));
+  out->Gauge("process_open_fds", "Open file descriptors.", D(seen.process.open_files));
+}
+
+}  // namespace
+
+std::string MetricsPage(const Observation& seen, const RunMetrics& run, const MethodTable& methods) {
+  MetricFamilies out;
+  for (const auto& source : seen.sources) {
+    AddSourceTotals(source, &out);
+    AddSourceState(source, seen.idle_reason, &out);
+  }
+  AddMemory(seen, &out);
+  AddSteps(seen, &out);
+  AddClients(seen, &out);
+  AddRun(run, &out);
+  AddCalls(methods, &out);
+  AddProcess(seen, &out);
+  return prometheus::TextSerializer().Serialize(out.families());
+}
+
+}  // namespace forebay::server

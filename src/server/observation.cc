@@ -1,0 +1,224 @@
+#include "server/observation.h"
+
+#include <dirent.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+#include "server/admin.h"
+#include "server/live_config.h"
+
+namespace forebay::server {
+namespace {
+
+void Add(const shard::SourceCounters& from, shard::SourceCounters* to) {
+  to->assignments += from.assignments;
+  to->expired += from.expired;
+  to->released += from.released;
+  to->failed += from.failed;
+  to->partials += from.partials;
+  to->late += from.late;
+  to->stale += from.stale;
+  to->accepted += from.accepted;
+  to->held += from.held;
+  to->reserved += from.reserved;
+  to->trained += from.trained;
+  to->evaluated += from.evaluated;
+  for (size_t i = 0; i < shard::kDropReasons; ++i) to->dropped[i] += from.dropped[i];
+  to->baseline_only += from.baseline_only;
+  to->masked += from.masked;
+  to->groups_begun += from.groups_begun;
+  to->groups_complete += from.groups_complete;
+  to->groups_filtered += from.groups_filtered;
+  to->groups_dropped += from.groups_dropped;
+  to->groups_trained += from.groups_trained;
+  to->tasks_quarantined += from.tasks_quarantined;
+  to->tokens_accepted += from.tokens_accepted;
+  to->tokens_trained += from.tokens_trained;
+  to->reward_sum += from.reward_sum;
+  to->rewarded += from.rewarded;
+}
+
+void Add(const ClientUsage& from, ClientUsage* to) {
+  to->cpu_ms += from.cpu_ms;
+  to->library_cpu_ms += from.library_cpu_ms;
+  to->resident_bytes += from.resident_bytes;
+  to->pushed_bytes += from.pushed_bytes;
+  to->fetched_bytes += from.fetched_bytes;
+}
+
+void LookAtShard(ServiceContext* context, node::ShardLoop& loop, uint64_t now_ms, Observation* out) {
+  for (const auto& view : loop.state().Sources()) {
+    if (view.source.value >= out->sources.size()) out->sources.resize(view.source.value + 1u);
+    out->sources[view.source.value].Add(view);
+  }
+  out->acquires_waiting += loop.primary().waiters();
+  if (loop.state().shard().value == 0) {
+    out->idle_reason = loop.primary().IdleReason();
+    const uint64_t silent_ms = context->config->Get().clients_silent_ms;
+    for (const auto& view : loop.state().Sessions()) {
+      ++out->sessions;
+      uint64_t seen = loop.primary().LastSeen(view.session);
+      const auto client = context->clients->Find(ClientTable::SessionKey(view.session));
+      if (client) seen = std::max(seen, client->last_seen_ms);
+      // One that waits for assignments is there, though it says nothing meanwhile.
+      if (seen == 0 || now_ms - std::min(now_ms, seen) > silent_ms) continue;
+      ++out->actors_live;
+      if (client && client->usage) Add(*client->usage, &out->actor_usage);
+    }
+  }
+  out->table_bytes += loop.state().memory_bytes();
+}
+
+void LookAtSteps(node::LedgerLoop& loop, uint64_t now_ms, Observation* out) {
+  bool committed = false;
+  for (const auto* step : loop.state().StepsNewestFirst()) {
+    if (step->state == ledger::StepState::kCommitted && !committed) {
+      committed = true;
+      out->last_reward_mean = step->reward_mean;
+      out->last_step_waited_ms = loop.primary().WaitedMs(step->step, now_ms);
+    }
+    if (!step->live()) continue;
+    const bool open = step->state == ledger::StepState::kOpen;
+    out->steps.push_back({.step = step->step.value,
+                          .state = NameOf(step->state),
+                          .waiting = loop.primary().Waiting(step->step, now_ms),
+                          .waited_ms = loop.primary().WaitedMs(step->step, now_ms),
+                          .groups = step->totals.groups,
+                          .groups_wanted = step->spec.groups,
+                          .lacks_groups = open && (step->GroupsLacking() > 0 || step->TokensLacking() > 0)});
+  }
+  std::ranges::reverse(out->steps);
+}
+
+void LookAtLedger(node::LedgerLoop& loop, uint64_t now_ms, Observation* out) {
+  const auto& state = loop.state();
+  LookAtSteps(loop, now_ms, out);
+  out->next_step = state.next_step().value;
+  out->published = state.published().version;
+  out->has_pending = state.pending().has_value();
+  if (out->has_pending) out->pending = state.pending()->version;
+  out->generation = state.generation().value;
+  out->trainers = state.places().size();
+  for (const auto& [name, adoption] : state.adoptions()) {
+    out->engines.push_back({name, adoption.version, VersionsBehind(state, adoption.version),
+                            adoption.pending_to_loaded_ms, adoption.pause_ms});
+  }
+  out->ledger = state.counters();
+}
+
+}  // namespace
+
+void SourceFacts::Add(const shard::SourceView& view) {
+  name = view.settings->name;
+  eval = view.settings->purpose == codec::Purpose::kEval;
+  paused = view.settings->paused;
+  attempts_per_task = view.settings->attempts_per_task;
+  tasks += view.tasks;
+  quarantined += view.quarantined;
+  epoch = std::max(epoch, view.epoch);
+  groups_open += view.groups_open;
+  groups_ready += view.groups_ready;
+  groups_reserved += view.groups_reserved;
+  ready_tokens += view.ready_tokens;
+  in_flight += view.in_flight;
+  outstanding += view.outstanding;
+  outstanding_max += view.outstanding_max;
+  const auto before = static_cast<double>(counters.accepted);
+  const auto now = static_cast<double>(view.counters->accepted);
+  const double share = before + now > 0 ? now / (before + now) : 1;
+  const auto mix = [share](double* mean, double value) { *mean += share * (value - *mean); };
+  mix(&survival, view.survival);
+  mix(&mean_tokens, view.mean_tokens);
+  mix(&mean_duration_ms, view.mean_duration_ms);
+  server::Add(*view.counters, &counters);
+  const auto ratio = [](double sum, uint64_t count) {
+    return count == 0 ? 0 : sum / static_cast<double>(count);
+  };
+  mean_reward = ratio(counters.reward_sum, counters.rewarded);
+  mean_tokens_dispatched = ratio(static_cast<double>(counters.tokens_accepted), counters.accepted);
+  mean_tokens_trained = ratio(static_cast<double>(counters.tokens_trained), counters.trained);
+}
+
+std::string ReasonOf(const SourceFacts& source, const std::string& idle_reason) {
+  if (source.paused) return "paused";
+  if (source.tasks == source.quarantined) return "no_tasks";
+  if (idle_reason == "memory" || idle_reason == "draining") return idle_reason;
+  const bool full = source.outstanding + source.attempts_per_task > source.outstanding_max;
+  return !source.eval && full ? "admission" : "";
+}
+
+const char* NameOf(ledger::StepState state) {
+  switch (state) {
+    case ledger::StepState::kOpen:
+      return "open";
+    case ledger::StepState::kReserved:
+      return "reserved";
+    case ledger::StepState::kSealed:
+      return "sealed";
+    case ledger::StepState::kCommitted:
+      return "committed";
+    case ledger::StepState::kAborted:
+      return "aborted";
+  }
+  return "";
+}
+
+uint32_t VersionsBehind(const ledger::State& state, PolicyVersion version) {
+  uint32_t behind = 0;
+  for (const auto& announcement : state.announcements()) {
+    if (announcement.phase == ledger::VersionPhase::kPublished && version < announcement.version) {
+      ++behind;
+    }
+  }
+  return behind;
+}
+
+ProcessFacts ReadProcess() {
+  ProcessFacts facts;
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
+  facts.cpu_seconds = seconds(usage.ru_utime) + seconds(usage.ru_stime);
+  uint64_t pages = 0, resident = 0;
+  if (std::ifstream statm("/proc/self/statm"); statm >> pages >> resident) {
+    facts.resident_bytes = resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  }
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("Threads:", 0) == 0) std::istringstream(line.substr(8)) >> facts.threads;
+  }
+  if (DIR* folder = opendir("/proc/self/fd"); folder != nullptr) {
+    while (const dirent* entry = readdir(folder)) facts.open_files += entry->d_name[0] != '.';
+    closedir(folder);
+  }
+  return facts;
+}
+
+void Observe(ServiceContext* context, std::function<void(std::shared_ptr<Observation>)> done) {
+  auto out = std::make_shared<Observation>();
+  out->draining = context->draining;
+  out->shards = context->engine->shards();
+  out->payloads = context->payloads->use();
+  out->contents = context->contents->use();
+  out->process = ReadProcess();
+  out->uptime_ms = node::Engine::NowMs() - context->started_ms;
+  ForEachShard(
+      context->engine,
+      [context, out](node::ShardLoop& loop, uint64_t now_ms) {
+        LookAtShard(context, loop, now_ms, out.get());
+      },
+      [context, out, done = std::move(done)] {
+        context->engine->OnLedger([out, done](node::LedgerLoop& loop, uint64_t now_ms) {
+          LookAtLedger(loop, now_ms, out.get());
+          done(out);
+        });
+      });
+}
+
+}  // namespace forebay::server

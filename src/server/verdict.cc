@@ -1,0 +1,120 @@
+#include "server/verdict.h"
+
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+
+namespace forebay::server {
+namespace {
+
+std::string Bytes(uint64_t bytes) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
+  char text[32];
+  std::snprintf(text, sizeof(text), unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
+  return text;
+}
+
+std::string Seconds(uint64_t ms) { return absl::StrCat(ms / 1000, " s"); }
+
+void AddMemory(const Observation& seen, std::vector<std::string>* reasons) {
+  const auto& budget = seen.payloads.budget;
+  if (budget.waiters == 0) return;
+  reasons->push_back(absl::StrCat("payload memory is full: ", Bytes(budget.used_bytes), " of ",
+                                  Bytes(budget.bytes_max), " used, ", budget.waiters,
+                                  " pushes wait (memory.payload_bytes_max)"));
+}
+
+void AddSteps(const Observation& seen, const VerdictLimits& limits,
+              std::vector<std::string>* reasons) {
+  for (const StepFacts& step : seen.steps) {
+    if (step.waiting.empty() || step.waited_ms < limits.trainer_wait_ms) continue;
+    reasons->push_back(
+        absl::StrCat("step ", step.step, " has waited ", Seconds(step.waited_ms), ": ", step.waiting));
+    return;  // the later ones wait for the same
+  }
+}
+
+// Somebody should fetch work, and nobody does.
+void AddActors(const Observation& seen, const VerdictLimits& limits,
+               std::vector<std::string>* reasons) {
+  if (seen.actors_live > 0 || seen.acquires_waiting > 0) return;
+  bool wanted = false;
+  for (const StepFacts& step : seen.steps) wanted |= step.lacks_groups;
+  uint64_t tasks = 0;
+  for (const SourceFacts& source : seen.sources) {
+    if (!source.eval && !source.paused) tasks += source.tasks - source.quarantined;
+  }
+  if (!wanted || tasks == 0) return;
+  reasons->push_back(absl::StrCat("a step lacks groups and there are tasks, but no actor was heard for ",
+                                  Seconds(limits.silent_ms)));
+}
+
+void AddTasks(const Observation& seen, std::vector<std::string>* reasons) {
+  for (const SourceFacts& source : seen.sources) {
+    if (source.quarantined == 0) continue;
+    reasons->push_back(absl::StrCat(source.quarantined, " of ", source.tasks, " tasks of source '",
+                                    source.name, "' are quarantined"));
+  }
+}
+
+void AddEngines(const Observation& seen, const VerdictLimits& limits,
+                std::vector<std::string>* reasons) {
+  uint64_t behind = 0;
+  const EngineFacts* worst = nullptr;
+  for (const EngineFacts& engine : seen.engines) {
+    if (engine.behind < limits.engine_behind) continue;
+    ++behind;
+    if (worst == nullptr || engine.behind > worst->behind) worst = &engine;
+  }
+  if (behind == 0) return;
+  reasons->push_back(absl::StrCat(behind, behind == 1 ? " engine is" : " engines are",
+                                  " behind; '", worst->name, "' by ", worst->behind,
+                                  " published versions"));
+}
+
+std::vector<std::string> Waits(const Observation& seen) {
+  std::vector<std::string> waits;
+  for (const StepFacts& step : seen.steps) {
+    if (step.waiting.empty()) continue;
+    waits.push_back(absl::StrCat("OpenStep ", step.step, ": ", step.waiting, ", for ",
+                                 Seconds(step.waited_ms)));
+  }
+  if (seen.acquires_waiting > 0) {
+    waits.push_back(absl::StrCat(seen.acquires_waiting, " actors in Acquire: ",
+                                 seen.idle_reason.empty() ? "nothing for them" : seen.idle_reason));
+  }
+  if (seen.payloads.budget.waiters > 0) {
+    waits.push_back(absl::StrCat(seen.payloads.budget.waiters, " pushes: memory"));
+  }
+  return waits;
+}
+
+}  // namespace
+
+VerdictLimits LimitsOf(const node::Config& config) {
+  return {.trainer_wait_ms = config.status_trainer_wait_ms,
+          .engine_behind = config.status_engine_behind,
+          .silent_ms = config.clients_silent_ms};
+}
+
+Judgement Judge(const Observation& seen, const VerdictLimits& limits) {
+  Judgement out;
+  if (seen.draining) out.reasons.push_back("the daemon is draining: it hands out nothing more");
+  AddMemory(seen, &out.reasons);
+  AddSteps(seen, limits, &out.reasons);
+  AddActors(seen, limits, &out.reasons);
+  AddTasks(seen, &out.reasons);
+  AddEngines(seen, limits, &out.reasons);
+  out.waits = Waits(seen);
+  if (seen.draining) {
+    out.verdict = VerdictKind::kUnavailable;
+  } else if (!out.reasons.empty()) {
+    out.verdict = VerdictKind::kDegraded;
+  }
+  return out;
+}
+
+}  // namespace forebay::server
