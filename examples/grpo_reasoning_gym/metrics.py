@@ -32,28 +32,41 @@ def rate(before, after, name, **labels):
     )
 
 
-def mean(before, after, name, **labels):
-    """Mean of what a histogram observed between two samples; None if that was nothing."""
-    count = rate(before, after, f"{name}_count", **labels)
-    return rate(before, after, f"{name}_sum", **labels) / count if count > 0 else None
+def reward_mean(before, after, **labels):
+    """Mean reward of what came in between two samples; None if that was nothing."""
+    count = rate(before, after, "forebay_rewarded_total", **labels)
+    return rate(before, after, "forebay_reward_sum", **labels) / count if count > 0 else None
+
+
+def tokens_mean(before, after, **labels):
+    """Mean length of what came in between two samples; None if that was nothing."""
+    count = rate(before, after, "forebay_rollouts_total", fate="accepted", **labels)
+    tokens = rate(before, after, "forebay_tokens_total", stage="accepted", **labels)
+    return tokens / count if count > 0 else None
+
+
+def lag_mean(before, after):
+    """Mean lag of what was trained between two samples; None if that was nothing."""
+    count = rate(before, after, "forebay_trained_lag_count")
+    return rate(before, after, "forebay_trained_lag_sum") / count if count > 0 else None
 
 
 def progress(first, before, after):
     """One line for people."""
     parts = [
         f"{after[0] - first[0]:5.0f}s",
-        f"version {total(after[1], 'forebay_published_version'):3.0f}",
+        f"version {total(after[1], 'forebay_version_published'):3.0f}",
     ]
-    for label, name, form in (
-        ("reward", "forebay_rollout_reward", "4.2f"),
-        ("lag", "forebay_trained_lag", "3.1f"),
-        ("tokens", "forebay_rollout_tokens", "4.1f"),
+    for label, mean, form in (
+        ("reward", reward_mean, "4.2f"),
+        ("lag", lag_mean, "3.1f"),
+        ("tokens", tokens_mean, "4.1f"),
     ):
-        value = mean(before, after, name)
+        value = mean(before, after)
         parts.append(f"{label} {'-' if value is None else format(value, form)}")
     for who in ("trainer", "actor"):
         parts.append(
-            f"{who}s waiting {rate(before, after, 'forebay_wait_seconds_total', who=who):.1f}"
+            f"{who}s waiting {rate(before, after, 'forebay_waited_seconds_total', who=who):.1f}"
         )
     return "  ".join(parts)
 
@@ -79,13 +92,13 @@ def plot(path, samples, sources, evals, window=5):
             reward,
             "reward of rollouts, and pass rate on held-out tasks",
             source,
-            lambda a, b: mean(a, b, "forebay_rollout_reward", source=source),
+            lambda a, b: reward_mean(a, b, source=source),
         )
         draw(
             tokens,
             "tokens of a rollout",
             source,
-            lambda a, b: mean(a, b, "forebay_rollout_tokens", source=source),
+            lambda a, b: tokens_mean(a, b, source=source),
         )
     reward.errorbar(
         [t - start for t, _, _ in evals],
@@ -99,14 +112,14 @@ def plot(path, samples, sources, evals, window=5):
         lag,
         "lag of trained rollouts, in versions",
         "mean",
-        lambda a, b: mean(a, b, "forebay_trained_lag"),
+        lag_mean,
     )
     for who in ("trainer", "actor"):
         draw(
             waiting,
             "seconds waited per second",
             f"{who}s",
-            lambda a, b: rate(a, b, "forebay_wait_seconds_total", who=who),
+            lambda a, b: rate(a, b, "forebay_waited_seconds_total", who=who),
         )
     for axes in (reward, lag, tokens, waiting):
         axes.legend()
