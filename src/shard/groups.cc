@@ -66,6 +66,8 @@ void Machine::FailAttempt(uint32_t slot, bool in_rounds, Effects* effects) {
   if (group.eval != kNone) {
     if (max_failures == 0 || attempt.failures < std::min(max_failures, 255u)) return;
     ++evals_[group.eval].failed;
+    if (attempt.partial != PayloadId()) FreePayload(attempt.partial, 0, effects);
+    attempt.partial = PayloadId();
     tables_.Settle(slot, AttemptState::kClosed);
     --SourceOf(group_slot).unfinished;
     if (group.pending == 0) QueueOf(group_slot).Remove(tables_.groups(), group_slot);
@@ -286,7 +288,7 @@ void Machine::CloseGroup(uint32_t slot, CloseReason close, Effects* effects) {
   group.state = GroupState::kClosed;
   group.close_reason = close;
   closed_.PushBack(tables_.groups(), slot);
-  if (closed_.size() <= kClosedGroupsMax) return;
+  if (closed_.size() <= options_.closed_groups_max) return;
   const uint32_t oldest = closed_.head();
   closed_.Remove(tables_.groups(), oldest);
   tables_.RemoveGroup(oldest);

@@ -116,7 +116,7 @@ std::string Machine::CheckLists() const {
   }
   if (!closed_.Walk(groups, in_state(GroupState::kClosed)))
     return "the list of closed groups is broken";
-  if (closed_.size() > kClosedGroupsMax) return "too many closed groups";
+  if (closed_.size() > options_.closed_groups_max) return "too many closed groups";
   listed += closed_.size();
   if (listed != groups.used()) return "a group is in no list, or in two";
   uint64_t pending_groups = 0;

@@ -21,6 +21,7 @@
 #include "codec/peer_messages.h"
 #include "rollout/records.h"
 #include "shard/counters.h"
+#include "shard/limits.h"
 #include "shard/messages.h"
 
 namespace forebay::curriculum {
@@ -34,6 +35,8 @@ class Machine;
 struct Options {
   ShardId shard;
   uint64_t run_seed = 0;
+  // Closed groups that are remembered for late and repeated pushes.
+  uint32_t closed_groups_max = kClosedGroupsMax;
   Mutations mutations = {};
 };
 

@@ -43,10 +43,12 @@ void Actor::Start() {
 }
 
 void Actor::OpenAt(uint32_t shard) {
-  const shard::OpenSession open{session_, absl::StrCat("actor", number_), absl::StrCat("engine", number_ / 4), "", ""};
+  const shard::OpenSession open{session_, absl::StrCat("actor", number_),
+                                absl::StrCat("engine", number_ / 4), "", ""};
   world_.network.Call<shard::CountReply>(
       [this, shard, open](Answer<shard::CountReply> answer) {
-        world_.node.AskShard<shard::CountReply>(ShardId(static_cast<uint8_t>(shard)), open, std::move(answer));
+        world_.node.AskShard<shard::CountReply>(ShardId(static_cast<uint8_t>(shard)), open,
+                                                std::move(answer));
       },
       Mine([this](std::optional<shard::CountReply> reply) {
         if (!reply || !reply->status.ok()) return Away(world_.dice.Between(100, 1'000));
@@ -109,19 +111,24 @@ void Actor::Ask(uint64_t after_ms) {
     assign.loads_any_version = loads_any_;
     const ShardId shard(static_cast<uint8_t>((number_ + request_) % world_.node.shards()));
     // With one shard it waits there; with several it goes round.
-    const uint32_t wait_ms = world_.node.shards() == 1 ? kWaitMs : static_cast<uint32_t>(world_.dice.Below(200));
+    const uint32_t wait_ms =
+        world_.node.shards() == 1 ? kWaitMs : static_cast<uint32_t>(world_.dice.Below(200));
     world_.network.Call<shard::AssignReply>(
         [this, shard, assign, wait_ms](Answer<shard::AssignReply> answer) {
-          world_.node.Acquire(shard, assign, wait_ms, [answer = std::move(answer)](shard::AssignReply reply) {
-            // To a call that was given up: a later try of the same request waits now.
-            if (std::string_view(reply.reason) != "superseded") answer(std::move(reply));
-          });
+          world_.node.Acquire(shard, assign, wait_ms,
+                              [answer = std::move(answer)](shard::AssignReply reply) {
+                                // To a call that was given up: a later try of the same request
+                                // waits now.
+                                if (std::string_view(reply.reason) != "superseded")
+                                  answer(std::move(reply));
+                              });
         },
         Mine([this](std::optional<shard::AssignReply> reply) {
           // Nobody knows what the session was given: a new one begins, and the leases expire.
           if (!reply || !reply->status.ok()) return Away(world_.dice.Between(10, 500));
           TakeAssignments(*reply);
-          Ask(reply->assignments.empty() ? world_.dice.Between(300, 3'000) : world_.dice.Between(1, 20));
+          Ask(reply->assignments.empty() ? world_.dice.Between(300, 3'000)
+                                         : world_.dice.Between(1, 20));
         }),
         wait_ms);
   });
@@ -140,7 +147,8 @@ void Actor::Begin(const shard::Assignment& assignment) {
     held_[assignment.attempt] = {assignment, {{0, version_, 0}}};
   }
   uint64_t duration = world_.options.attempt_ms / 2 + world_.dice.Below(world_.options.attempt_ms);
-  duration += static_cast<uint64_t>(static_cast<double>(duration) * world_.options.length_drift * world_.progress());
+  duration += static_cast<uint64_t>(static_cast<double>(duration) * world_.options.length_drift *
+                                    world_.progress());
   if (world_.Mishap(world_.options.straggler)) {
     world_.stats.Count(Fault::kStraggler);
     duration *= 20;
@@ -235,13 +243,16 @@ void Actor::PushOne(LeaseRef lease, RolloutMeta meta) {
 void Actor::TakeOutcome(const RolloutMeta& meta, const shard::PushOutcome& outcome) {
   const auto found = held_.find(meta.lease.attempt);
   const bool repeated = found == held_.end() || found->second.repeated;
-  if (outcome.result == PushResult::kUnknown && std::string_view(outcome.field) == "session") return Away(100);
-  if (outcome.result == PushResult::kAccepted && !repeated && world_.Mishap(world_.options.repeat_push)) {
+  if (outcome.result == PushResult::kUnknown && std::string_view(outcome.field) == "session")
+    return Away(100);
+  if (outcome.result == PushResult::kAccepted && !repeated &&
+      world_.Mishap(world_.options.repeat_push)) {
     // The acknowledgement is overlooked.
     found->second.repeated = true;
     return PushOne(meta.lease, meta);
   }
-  const bool taken = outcome.result == PushResult::kAccepted || outcome.result == PushResult::kDuplicate;
+  const bool taken =
+      outcome.result == PushResult::kAccepted || outcome.result == PushResult::kDuplicate;
   if (taken && !meta.partial && found != held_.end()) {
     const codec::SourceSettings* settings = SettingsOf(found->second.assignment.task);
     if (settings != nullptr && meta.rewards_present != All(*settings)) SendReward(meta);
@@ -254,8 +265,9 @@ void Actor::SendReward(const RolloutMeta& meta) {
   const auto found = held_.find(meta.lease.attempt);
   const codec::SourceSettings& settings = *SettingsOf(found->second.assignment.task);
   shard::SetRewards rewards;
-  rewards.rewards.push_back({meta.lease.attempt, static_cast<uint8_t>(All(settings) & ~meta.rewards_present),
-                             RewardOf(found->second.assignment.task.value)});
+  rewards.rewards.push_back({meta.lease.attempt,
+                             static_cast<uint8_t>(All(settings) & ~meta.rewards_present),
+                             RewardOf(found->second.assignment.task.value, world_.dice)});
   if (world_.Mishap(world_.options.bad_input)) {
     world_.stats.Count(Fault::kBadInput);
     rewards.rewards.push_back(WrongReward(world_, rewards.rewards[0]));
@@ -284,11 +296,11 @@ const codec::SourceSettings* Actor::SettingsOf(TaskId task) const {
   return source == nullptr ? nullptr : &source->settings;
 }
 
-double Actor::RewardOf(uint64_t task_hash) {
+double Actor::RewardOf(uint64_t task_hash, Dice& dice) {
   const uint64_t mixed = Mix64(task_hash * 31 + world_.options.seed);
   const bool equal = static_cast<double>(mixed % 1000) < world_.options.equal_rewards * 1000;
   if (equal) return static_cast<double>(mixed >> 32 & 1);
-  return world_.dice.OneIn(2) ? 1 : 0.25 * static_cast<double>(world_.dice.Below(4));
+  return dice.OneIn(2) ? 1 : 0.25 * static_cast<double>(dice.Below(4));
 }
 
 RolloutMeta Actor::Describe(const Held& held) {
@@ -298,14 +310,18 @@ RolloutMeta Actor::Describe(const Held& held) {
   meta.lease = {held.assignment.attempt, held.assignment.token};
   meta.duration_ms = world_.options.attempt_ms;
   meta.rewards_present = all;
-  meta.reward = RewardOf(held.assignment.task.value);
-  if (settings != nullptr && settings->reward_timeout_ms > 0 && world_.Mishap(world_.options.late_reward)) {
+  Dice own(held.assignment.seed);
+  Dice& dice = world_.options.deterministic_policy ? own : world_.dice;
+  meta.reward = RewardOf(held.assignment.task.value, dice);
+  if (settings != nullptr && settings->reward_timeout_ms > 0 &&
+      world_.Mishap(world_.options.late_reward)) {
     meta.rewards_present = all > 1 && world_.dice.OneIn(2) ? 1 : 0;
     if (meta.rewards_present == 0) meta.reward = 0;
   }
-  DescribeSequence(held, &meta.first);
-  if (world_.options.multi_sequence && world_.dice.OneIn(6)) {
-    for (uint64_t i = world_.dice.Between(1, 3); i > 0; --i) DescribeSequence(held, &meta.more.emplace_back());
+  DescribeSequence(held, dice, &meta.first);
+  if (world_.options.multi_sequence && dice.OneIn(6)) {
+    for (uint64_t i = dice.Between(1, 3); i > 0; --i)
+      DescribeSequence(held, dice, &meta.more.emplace_back());
   }
   uint64_t tokens = meta.first.tokens;
   for (const shard::SequenceMeta& sequence : meta.more) tokens += sequence.tokens;
@@ -313,23 +329,25 @@ RolloutMeta Actor::Describe(const Held& held) {
   return meta;
 }
 
-void Actor::DescribeSequence(const Held& held, shard::SequenceMeta* sequence) {
+void Actor::DescribeSequence(const Held& held, Dice& dice, shard::SequenceMeta* sequence) {
   const uint64_t base = 50 + Mix64(held.assignment.task.value) % 900;
   const double drift = 1 + world_.options.length_drift * world_.progress();
-  const double length = static_cast<double>(base) * drift * (0.5 + world_.dice.Unit());
+  const double length = static_cast<double>(base) * drift * (0.5 + dice.Unit());
   sequence->tokens = static_cast<uint32_t>(length) + 4;
-  sequence->prompt_tokens = static_cast<uint32_t>(world_.dice.Below(sequence->tokens / 2));
+  sequence->prompt_tokens = static_cast<uint32_t>(dice.Below(sequence->tokens / 2));
   sequence->loss_tokens = sequence->tokens - sequence->prompt_tokens;
-  if (world_.dice.OneIn(20)) sequence->advantage = static_cast<float>(world_.dice.Unit() - 0.5);
+  if (dice.OneIn(20)) sequence->advantage = static_cast<float>(dice.Unit() - 0.5);
   const bool eval = held.assignment.eval_run != EvalRunId();
   const bool plain = held.runs.size() == 1 && held.runs[0].version == held.assignment.version;
-  if (eval || (plain && world_.dice.OneIn(2))) return;  // the assignment's version
+  if (eval || (plain && dice.OneIn(2))) return;  // the assignment's version
   // Versions that were loaded on the way, each for at least one token.
-  const uint32_t count = std::min<uint32_t>(static_cast<uint32_t>(held.runs.size()), sequence->tokens);
+  const uint32_t count =
+      std::min<uint32_t>(static_cast<uint32_t>(held.runs.size()), sequence->tokens);
   uint32_t loss_left = sequence->loss_tokens;
   for (uint32_t i = 0; i < count; ++i) {
     const uint32_t offset = static_cast<uint32_t>(uint64_t{sequence->tokens} * i / count);
-    const uint32_t loss = i + 1 == count ? loss_left : static_cast<uint32_t>(world_.dice.Below(loss_left + 1));
+    const uint32_t loss =
+        i + 1 == count ? loss_left : static_cast<uint32_t>(dice.Below(loss_left + 1));
     loss_left -= loss;
     sequence->versions.push_back({offset, held.runs[held.runs.size() - count + i].version, loss});
   }

@@ -1,5 +1,5 @@
-// An actor process: asks for assignments, runs attempts in virtual time, renews their leases, and pushes what came of them,
-// with all that goes wrong on the way.
+// An actor process: asks for assignments, runs attempts in virtual time, renews their leases, and
+// pushes what came of them, with all that goes wrong on the way.
 //
 // Not thread-safe. It outlives the events that it asked for.
 #pragma once
@@ -24,7 +24,8 @@ class Actor {
  private:
   struct Held {
     shard::Assignment assignment;
-    std::vector<rollout::VersionRun> runs;  // of versions that the engine held meanwhile; offsets are not set yet
+    std::vector<rollout::VersionRun>
+        runs;  // of versions that the engine held meanwhile; offsets are not set yet
     bool repeated = false;
   };
 
@@ -46,8 +47,8 @@ class Actor {
   void PushSomethingWrong(const shard::RolloutMeta& meta);
   void PushWholeGroup();
   shard::RolloutMeta Describe(const Held& held);
-  void DescribeSequence(const Held& held, shard::SequenceMeta* sequence);
-  double RewardOf(uint64_t task_hash);
+  void DescribeSequence(const Held& held, Dice& dice, shard::SequenceMeta* sequence);
+  double RewardOf(uint64_t task_hash, Dice& dice);
   const codec::SourceSettings* SettingsOf(TaskId task) const;
   // Runs `work` later, unless the process is another by then.
   template <class F>

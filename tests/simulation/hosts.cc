@@ -10,11 +10,17 @@ namespace forebay::simulation {
 namespace {
 
 shard::Options ShardOptions(const HistoryOptions& options, ShardId id) {
-  return {.shard = id, .run_seed = options.seed, .mutations = options.mutations};
+  return {.shard = id,
+          .run_seed = options.seed,
+          .closed_groups_max = options.closed_groups_max,
+          .mutations = options.mutations};
 }
 
 ledger::Options LedgerOptions(const HistoryOptions& options) {
-  return {.run_seed = options.seed, .shards = options.shards, .open_steps_max = 2, .mutations = options.mutations};
+  return {.run_seed = options.seed,
+          .shards = options.shards,
+          .open_steps_max = 2,
+          .mutations = options.mutations};
 }
 
 template <class State>
@@ -47,7 +53,8 @@ void Replace(std::unique_ptr<State>* state, std::unique_ptr<State> restored, con
   const std::string bytes = SnapshotOf(**state);
   codec::Reader reader(bytes);
   if (!restored->Restore(reader) || !reader.Done()) {
-    alarm("7 equal position, equal hash", absl::StrCat("the ", name, " does not take its own snapshot"));
+    alarm("7 equal position, equal hash",
+          absl::StrCat("the ", name, " does not take its own snapshot"));
   } else if (restored->Hash() != (*state)->Hash()) {
     alarm("7 equal position, equal hash", absl::StrCat("the restored ", name, " has another hash"));
   }
@@ -66,13 +73,16 @@ Node::ShardHost::ShardHost(Node* n, ShardId shard)
 void Node::ShardHost::Restart() {
   calls.Clear();
   loop.reset();
-  Replace(&state, std::make_unique<shard::State>(ShardOptions(node->options_, id)), "shard", node->alarm_);
+  Replace(&state, std::make_unique<shard::State>(ShardOptions(node->options_, id)), "shard",
+          node->alarm_);
   loop = std::make_unique<node::ShardLoop>(state.get(), this, this, node->queue_->now_ms());
 }
 
 std::string Node::ShardHost::Compare() const {
-  if (state->Hash() != twin.Hash()) return absl::StrCat("the replicas of shard ", id.value, " differ");
-  if (dead_hash != twin_dead_hash) return absl::StrCat("the replicas of shard ", id.value, " freed other payloads");
+  if (state->Hash() != twin.Hash())
+    return absl::StrCat("the replicas of shard ", id.value, " differ");
+  if (dead_hash != twin_dead_hash)
+    return absl::StrCat("the replicas of shard ", id.value, " freed other payloads");
   return "";
 }
 
@@ -100,7 +110,8 @@ void Node::ShardHost::Append(LogPosition, const shard::Command& command) {
 
 void Node::ShardHost::OnReply(shard::Tag tag, shard::Reply&& reply) { calls.Answer(tag, reply); }
 
-void Node::ShardHost::OnDead(const std::vector<PayloadId>& payloads, const std::vector<PayloadId>& contents) {
+void Node::ShardHost::OnDead(const std::vector<PayloadId>& payloads,
+                             const std::vector<PayloadId>& contents) {
   MixIn(payloads, &dead_hash);
   MixIn(contents, &dead_hash);
   node->Die(payloads, &node->payloads_);
@@ -142,7 +153,8 @@ Node::LedgerHost::LedgerHost(Node* n)
 void Node::LedgerHost::Restart() {
   calls.Clear();
   loop.reset();
-  Replace(&state, std::make_unique<ledger::State>(LedgerOptions(node->options_)), "ledger", node->alarm_);
+  Replace(&state, std::make_unique<ledger::State>(LedgerOptions(node->options_)), "ledger",
+          node->alarm_);
   loop = std::make_unique<node::LedgerLoop>(state.get(), this, this);
 }
 
@@ -183,6 +195,8 @@ void Node::LedgerHost::OnStepChanged(StepId step) {
   if (const ledger::Step* changed = state->step(step)) node->observer_->OnStepChanged(*changed);
 }
 
-void Node::LedgerHost::OnAnnouncement(const ledger::Announcement& announcement) { node->announced_(announcement); }
+void Node::LedgerHost::OnAnnouncement(const ledger::Announcement& announcement) {
+  node->announced_(announcement);
+}
 
 }  // namespace forebay::simulation

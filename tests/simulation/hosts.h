@@ -1,4 +1,5 @@
-// Inside a Node: one machine each with its loop, its log and its twin, a second replica that never restarts.
+// Inside a Node: one machine each with its loop, its log and its twin, a second replica that never
+// restarts.
 //
 // Only for node.cc and hosts.cc. Not thread-safe.
 #pragma once
@@ -39,14 +40,17 @@ class CallTable {
 struct Node::ShardHost final : node::ShardPort, node::Log<shard::Command> {
   ShardHost(Node* node, ShardId id);
 
-  uint64_t AddCall(std::function<void(shard::Reply&)> answer) { return calls.Add(std::move(answer)); }
+  uint64_t AddCall(std::function<void(shard::Reply&)> answer) {
+    return calls.Add(std::move(answer));
+  }
   void Restart();
   std::string Compare() const;
   bool InOldestOpenGroup(AttemptId attempt) const;
 
   void Append(LogPosition position, const shard::Command& command) override;
   void OnReply(shard::Tag tag, shard::Reply&& reply) override;
-  void OnDead(const std::vector<PayloadId>& payloads, const std::vector<PayloadId>& contents) override;
+  void OnDead(const std::vector<PayloadId>& payloads,
+              const std::vector<PayloadId>& contents) override;
   void SendToLedger(const codec::NumberedMessage& message) override;
   void AcknowledgeLedger(uint64_t number) override;
   void OnSummary(const codec::ReadySummary& summary) override;
@@ -57,14 +61,16 @@ struct Node::ShardHost final : node::ShardPort, node::Log<shard::Command> {
   shard::State twin;
   std::unique_ptr<node::ShardLoop> loop;
   CallTable<shard::Reply> calls;
-  uint64_t last_to_ledger = 0;            // messages up to here were seen before
+  uint64_t last_to_ledger = 0;                 // messages up to here were seen before
   uint64_t dead_hash = 0, twin_dead_hash = 0;  // of what was freed, in order
 };
 
 struct Node::LedgerHost final : node::LedgerPort, node::Log<ledger::Command> {
   explicit LedgerHost(Node* node);
 
-  uint64_t AddCall(std::function<void(ledger::Reply&)> answer) { return calls.Add(std::move(answer)); }
+  uint64_t AddCall(std::function<void(ledger::Reply&)> answer) {
+    return calls.Add(std::move(answer));
+  }
   void Restart();
   std::string Compare() const;
 

@@ -1,4 +1,5 @@
-// The simulator: histories of one node, one after another, until time is up or an invariant is broken.
+// The simulator: histories of one node, one after another, until time is up or an invariant is
+// broken.
 //
 //   simulate --minutes 5            histories from a random seed, which is printed first
 //   simulate --seed 17 --histories 1   one history again
@@ -18,7 +19,9 @@ ABSL_FLAG(double, minutes, 0, "run histories for so long");
 ABSL_FLAG(uint64_t, histories, 0, "run so many histories");
 ABSL_FLAG(uint64_t, seed, 0, "of the first history, the next ones follow; 0: a random one");
 ABSL_FLAG(uint64_t, events, 20'000, "of a history, at least");
-ABSL_FLAG(bool, mutations, false, "switch off each rule in turn, and see that its invariant notices");
+ABSL_FLAG(bool, mutations, false,
+          "switch off each rule in turn, and see that its invariant notices");
+ABSL_FLAG(uint64_t, trace, UINT64_MAX, "print the facts of the first history from this event on");
 ABSL_FLAG(std::string, mutation, "", "switch off this rule in all histories");
 
 namespace forebay::simulation {
@@ -62,24 +65,28 @@ HistoryOptions OptionsOf(uint64_t seed) {
 
 void Report(const HistoryOptions& options, const HistoryResult& result) {
   std::printf("VIOLATION of \"%s\" in the history of seed %lu at event %lu: %s\n  %s\n",
-              result.violation->invariant.c_str(), options.seed, result.event, result.violation->what.c_str(),
-              options.Summary().c_str());
+              result.violation->invariant.c_str(), options.seed, result.event,
+              result.violation->what.c_str(), options.Summary().c_str());
   const uint64_t from = result.event > kTracedEvents ? result.event - kTracedEvents : 0;
   const HistoryResult again = RunHistory(options, from);
   for (const std::string& line : again.last_events) std::printf("  %s\n", line.c_str());
-  std::printf("replay: simulate --seed %lu --histories 1 --events %lu\n", options.seed, options.events);
+  std::printf("replay: simulate --seed %lu --histories 1 --events %lu\n", options.seed,
+              options.events);
 }
 
 int RunHistories(uint64_t seed) {
   const double minutes = absl::GetFlag(FLAGS_minutes);
-  const uint64_t wanted = absl::GetFlag(FLAGS_histories) > 0 ? absl::GetFlag(FLAGS_histories) : minutes > 0 ? UINT64_MAX : 1;
+  const uint64_t wanted = absl::GetFlag(FLAGS_histories) > 0 ? absl::GetFlag(FLAGS_histories)
+                          : minutes > 0                      ? UINT64_MAX
+                                                             : 1;
   const auto until = Clock::now() + std::chrono::duration<double>(minutes * 60);
   Stats stats;
   int failed = 0;
   auto told = Clock::now();
   for (uint64_t i = 0; i < wanted && failed == 0 && (minutes == 0 || Clock::now() < until); ++i) {
     const HistoryOptions options = OptionsOf(seed + i);
-    const HistoryResult result = RunHistory(options);
+    const HistoryResult result = RunHistory(options, absl::GetFlag(FLAGS_trace));
+    for (const std::string& line : result.last_events) std::printf("  %s\n", line.c_str());
     stats.Add(result.stats);
     if (result.violation) {
       ++failed;
@@ -91,7 +98,8 @@ int RunHistories(uint64_t seed) {
     std::fflush(stdout);
   }
   std::printf("seeds %lu to %lu: %s\n", seed, seed + stats.histories - 1, stats.Text().c_str());
-  std::printf("%lu histories passed, %d failed\n", stats.histories - static_cast<uint64_t>(failed), failed);
+  std::printf("%lu histories passed, %d failed\n", stats.histories - static_cast<uint64_t>(failed),
+              failed);
   return failed == 0 ? 0 : 1;
 }
 
@@ -100,12 +108,15 @@ bool Noticed(const Mutant& mutant, uint64_t seed) {
     HistoryOptions options = DrawHistory(seed + i);
     options.mutations.*mutant.rule = true;
     const HistoryResult result = RunHistory(options);
-    if (!result.violation || !absl::StartsWith(result.violation->invariant, mutant.invariant)) continue;
-    std::printf("without the %s check: \"%s\" notices after %lu histories, at event %lu: %s\n", mutant.name,
-                result.violation->invariant.c_str(), i + 1, result.event, result.violation->what.c_str());
+    if (!result.violation || !absl::StartsWith(result.violation->invariant, mutant.invariant))
+      continue;
+    std::printf("without the %s check: \"%s\" notices after %lu histories, at event %lu: %s\n",
+                mutant.name, result.violation->invariant.c_str(), i + 1, result.event,
+                result.violation->what.c_str());
     return true;
   }
-  std::printf("without the %s check: nothing notices in %lu histories\n", mutant.name, kMutationHistoriesMax);
+  std::printf("without the %s check: nothing notices in %lu histories\n", mutant.name,
+              kMutationHistoriesMax);
   return false;
 }
 

@@ -1,4 +1,5 @@
-// The way between clients and the node: messages are late, out of order, lost and repeated; clients ask again.
+// The way between clients and the node: messages are late, out of order, lost and repeated; clients
+// ask again.
 //
 // Not thread-safe.
 #pragma once
@@ -33,11 +34,11 @@ class Network {
     queue_->After(dice_->Between(1, options_.delay_ms_max), std::move(work));
   }
 
-  // Asks up to `tries` times, each time after `timeout_ms` without an answer. `done` is called once: with the first answer, or
-  // with nothing.
+  // Asks up to `tries` times, each time after `timeout_ms` without an answer. `done` is called
+  // once: with the first answer, or with nothing.
   template <class R>
-  void Call(std::function<void(Answer<R>)> at_node, std::function<void(std::optional<R>)> done, uint64_t wait_ms = 0,
-            int tries = 5) {
+  void Call(std::function<void(Answer<R>)> at_node, std::function<void(std::optional<R>)> done,
+            uint64_t wait_ms = 0, int tries = 5) {
     auto call = std::make_shared<Pending<R>>();
     call->at_node = std::move(at_node);
     call->done = std::move(done);

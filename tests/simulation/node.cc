@@ -10,8 +10,8 @@
 
 namespace forebay::simulation {
 
-Node::Node(const HistoryOptions& options, EventQueue* queue, Dice* dice, Stats* stats, Observer* observer,
-           Alarm alarm, Announced announced)
+Node::Node(const HistoryOptions& options, EventQueue* queue, Dice* dice, Stats* stats,
+           Observer* observer, Alarm alarm, Announced announced)
     : options_(options),
       queue_(queue),
       dice_(dice),
@@ -34,7 +34,8 @@ const shard::State& Node::shard(ShardId id) const { return *shards_[id.value]->s
 const ledger::State& Node::ledger() const { return *ledger_->state; }
 size_t Node::waiters(ShardId id) const { return shards_[id.value]->loop->primary().waiters(); }
 
-void Node::ToShard(ShardId shard, shard::Command command, std::function<void(shard::Reply&)> answer) {
+void Node::ToShard(ShardId shard, shard::Command command,
+                   std::function<void(shard::Reply&)> answer) {
   ShardHost& host = *shards_[shard.value];
   host.loop->Propose(queue_->now_ms(), host.AddCall(std::move(answer)), std::move(command));
   Arm();
@@ -45,14 +46,16 @@ void Node::ToLedger(ledger::Command command, std::function<void(ledger::Reply&)>
     observer_->OnTrainerAnswer(command, reply);
     answer(reply);
   };
-  ledger_->loop->Propose(queue_->now_ms(), ledger_->AddCall(std::move(observed)), std::move(command));
+  ledger_->loop->Propose(queue_->now_ms(), ledger_->AddCall(std::move(observed)),
+                         std::move(command));
   Arm();
 }
 
-void Node::Acquire(ShardId shard, shard::Assign request, uint32_t wait_ms, Answer<shard::AssignReply> answer) {
+void Node::Acquire(ShardId shard, shard::Assign request, uint32_t wait_ms,
+                   Answer<shard::AssignReply> answer) {
   ShardHost& host = *shards_[shard.value];
-  const uint64_t tag =
-      host.AddCall([this, session = request.session, answer = std::move(answer)](shard::Reply& reply) {
+  const uint64_t tag = host.AddCall(
+      [this, session = request.session, answer = std::move(answer)](shard::Reply& reply) {
         auto& assigned = std::get<shard::AssignReply>(reply);
         for (const shard::Assignment& assignment : assigned.assignments) {
           ++stats_->assignments;
@@ -68,7 +71,8 @@ void Node::Push(SessionId session, std::vector<shard::RolloutMeta> rollouts,
                 Answer<shard::PutRolloutsReply> answer) {
   uint64_t bytes = 0;
   for (const shard::RolloutMeta& rollout : rollouts) bytes += rollout.payload_bytes;
-  if (waiting_.empty() && payloads_.Fits(bytes)) return PushNow(session, std::move(rollouts), std::move(answer));
+  if (waiting_.empty() && payloads_.Fits(bytes))
+    return PushNow(session, std::move(rollouts), std::move(answer));
   stats_->Count(Fault::kMemoryWait);
   waiting_.push_back({session, std::move(rollouts), std::move(answer), bytes});
 }
@@ -82,7 +86,8 @@ void Node::PushNow(SessionId session, std::vector<shard::RolloutMeta> rollouts,
   auto job = std::make_shared<Job>();
   job->rollouts = std::move(rollouts);
   job->reply.outcomes.resize(job->rollouts.size());
-  for (shard::RolloutMeta& rollout : job->rollouts) rollout.payload = payloads_.Store(rollout.payload_bytes);
+  for (shard::RolloutMeta& rollout : job->rollouts)
+    rollout.payload = payloads_.Store(rollout.payload_bytes);
   for (uint32_t s = 0; s < shards(); ++s) {
     shard::PutRollouts command{.session = session};
     std::vector<size_t> indexes;
@@ -92,17 +97,20 @@ void Node::PushNow(SessionId session, std::vector<shard::RolloutMeta> rollouts,
       command.rollouts.push_back(job->rollouts[i]);
     }
     if (indexes.empty()) continue;
-    ToShard(ShardId(static_cast<uint8_t>(s)), std::move(command), [this, job, indexes, session](shard::Reply& reply) {
-      auto& put = std::get<shard::PutRolloutsReply>(reply);
-      for (size_t k = 0; k < indexes.size(); ++k) {
-        const size_t i = indexes[k];
-        observer_->OnPushed(session, job->rollouts[i], put.outcomes[k]);
-        if (put.outcomes[k].result == shard::PushResult::kAccepted) ++stats_->rollouts;
-        else FreeRefused(job->rollouts[i].payload);
-        job->reply.outcomes[i] = std::move(put.outcomes[k]);
-      }
-      job->reply.accepted += put.accepted;
-    });
+    ToShard(ShardId(static_cast<uint8_t>(s)), std::move(command),
+            [this, job, indexes, session](shard::Reply& reply) {
+              auto& put = std::get<shard::PutRolloutsReply>(reply);
+              for (size_t k = 0; k < indexes.size(); ++k) {
+                const size_t i = indexes[k];
+                observer_->OnPushed(session, job->rollouts[i], put.outcomes[k]);
+                if (put.outcomes[k].result == shard::PushResult::kAccepted)
+                  ++stats_->rollouts;
+                else
+                  FreeRefused(job->rollouts[i].payload);
+                job->reply.outcomes[i] = std::move(put.outcomes[k]);
+              }
+              job->reply.accepted += put.accepted;
+            });
   }
   answer(std::move(job->reply));
   ServeWaiting();
@@ -113,30 +121,37 @@ void Node::PushGroup(ShardId shard, shard::PutGroup group, Answer<shard::PutRoll
   for (const shard::RolloutMeta& rollout : group.rollouts) bytes += rollout.payload_bytes;
   // The client is told to come again.
   if (!payloads_.Fits(bytes)) return;
-  for (shard::RolloutMeta& rollout : group.rollouts) rollout.payload = payloads_.Store(rollout.payload_bytes);
+  for (shard::RolloutMeta& rollout : group.rollouts)
+    rollout.payload = payloads_.Store(rollout.payload_bytes);
   group.task.content = contents_.Store(100);
   ToShard(shard, group, [this, group, answer = std::move(answer)](shard::Reply& reply) {
     auto& put = std::get<shard::PutRolloutsReply>(reply);
     observer_->OnGroupPushed(group, put);
     for (size_t i = 0; i < group.rollouts.size() && i < put.outcomes.size(); ++i) {
-      if (put.outcomes[i].result != shard::PushResult::kAccepted) FreeRefused(group.rollouts[i].payload);
+      if (put.outcomes[i].result != shard::PushResult::kAccepted)
+        FreeRefused(group.rollouts[i].payload);
     }
     answer(std::move(put));
   });
 }
 
-void Node::SetRewards(ShardId shard, shard::SetRewards rewards, Answer<shard::SetRewardsReply> answer) {
+void Node::SetRewards(ShardId shard, shard::SetRewards rewards,
+                      Answer<shard::SetRewardsReply> answer) {
   ToShard(shard, rewards, [this, rewards, answer = std::move(answer)](shard::Reply& reply) {
     auto& set = std::get<shard::SetRewardsReply>(reply);
-    for (size_t i = 0; i < set.results.size(); ++i) observer_->OnRewarded(rewards.rewards[i], set.results[i]);
+    for (size_t i = 0; i < set.results.size(); ++i)
+      observer_->OnRewarded(rewards.rewards[i], set.results[i]);
     answer(std::move(set));
   });
 }
 
-shard::RenewReply Node::Renew(ShardId shard, SessionId session, const std::vector<shard::LeaseRef>& leases) {
-  shard::RenewReply reply = shards_[shard.value]->loop->primary().Renew(queue_->now_ms(), session, leases, {});
+shard::RenewReply Node::Renew(ShardId shard, SessionId session,
+                              const std::vector<shard::LeaseRef>& leases) {
+  shard::RenewReply reply =
+      shards_[shard.value]->loop->primary().Renew(queue_->now_ms(), session, leases, {});
   for (size_t i = 0; i < leases.size(); ++i) {
-    observer_->OnRenewed(session, leases[i], reply.actions.empty() ? shard::LeaseAction::kContinue : reply.actions[i]);
+    observer_->OnRenewed(session, leases[i],
+                         reply.actions.empty() ? shard::LeaseAction::kContinue : reply.actions[i]);
   }
   Arm();
   return reply;
@@ -161,7 +176,8 @@ void Node::PutColumns(ledger::PutColumns command, Answer<ledger::StatusReply> an
   });
 }
 
-absl::StatusOr<ledger::MicroBatchView> Node::Fetch(Generation generation, StepId step, Revision revision,
+absl::StatusOr<ledger::MicroBatchView> Node::Fetch(Generation generation, StepId step,
+                                                   Revision revision,
                                                    const ledger::MicroBatchRef& ref) {
   const absl::Status current = ledger().CheckGeneration(generation);
   auto view = current.ok() ? ledger().ViewMicroBatch(step, revision, ref)
@@ -178,7 +194,8 @@ void Node::Die(const std::vector<PayloadId>& payloads, Payloads* store) {
   for (const PayloadId id : payloads) {
     if (!store->Free(id)) {
       alarm_("9 payloads named by state exist",
-             absl::StrCat(store == &payloads_ ? "payload " : "content ", id.value, " is freed and was not there"));
+             absl::StrCat(store == &payloads_ ? "payload " : "content ", id.value,
+                          " is freed and was not there"));
     }
     if (store == &payloads_) observer_->OnPayloadDead(id);
   }
@@ -198,8 +215,8 @@ void Node::ServeWaiting() {
   PushNow(next.session, std::move(next.rollouts), std::move(next.answer));
 }
 
-// The rules against deadlock: what is kept back goes to the oldest incomplete group of a shard; with that spent too, the
-// youngest incomplete group is dropped.
+// The rules against deadlock: what is kept back goes to the oldest incomplete group of a shard;
+// with that spent too, the youngest incomplete group is dropped.
 void Node::FreeUpMemory() {
   if (waiting_.empty()) return;
   for (size_t i = 0; i < waiting_.size(); ++i) {
@@ -214,8 +231,9 @@ void Node::FreeUpMemory() {
   const uint32_t first = static_cast<uint32_t>(dice_->Below(shards()));
   for (uint32_t i = 0; i < shards(); ++i) {
     bool dropped = false;
-    AskShard<shard::CountReply>(ShardId(static_cast<uint8_t>((first + i) % shards())), shard::DropForBudget{},
-                                [&dropped](const shard::CountReply& reply) { dropped = reply.count > 0; });
+    AskShard<shard::CountReply>(
+        ShardId(static_cast<uint8_t>((first + i) % shards())), shard::DropForBudget{},
+        [&dropped](const shard::CountReply& reply) { dropped = reply.count > 0; });
     if (!dropped) continue;
     stats_->Count(Fault::kBudgetDrop);
     return;

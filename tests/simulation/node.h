@@ -1,8 +1,9 @@
-// One node under test: the daemon's own shard loops and ledger loop over virtual time, with a network between them, a payload
-// store that counts, a log that takes every command through its encoding, and a second replica that is given the same commands.
+// One node under test: the daemon's own shard loops and ledger loop over virtual time, with a
+// network between them, a payload store that counts, a log that takes every command through its
+// encoding, and a second replica that is given the same commands.
 //
-// Not thread-safe. Requests are what arrives at the node; an answer is called once, within the request or later, or never when
-// the node restarts meanwhile.
+// Not thread-safe. Requests are what arrives at the node; an answer is called once, within the
+// request or later, or never when the node restarts meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -34,29 +35,36 @@ class Node {
   using Alarm = std::function<void(const char* invariant, const std::string& what)>;
   using Announced = std::function<void(const ledger::Announcement&)>;
 
-  Node(const HistoryOptions& options, EventQueue* queue, Dice* dice, Stats* stats, Observer* observer, Alarm alarm,
-       Announced announced);
+  Node(const HistoryOptions& options, EventQueue* queue, Dice* dice, Stats* stats,
+       Observer* observer, Alarm alarm, Announced announced);
   ~Node();
 
-  void Acquire(ShardId shard, shard::Assign request, uint32_t wait_ms, Answer<shard::AssignReply> answer);
+  void Acquire(ShardId shard, shard::Assign request, uint32_t wait_ms,
+               Answer<shard::AssignReply> answer);
   // Stores the payloads (`payload_bytes` of each), waiting for memory if need be, and pushes.
-  void Push(SessionId session, std::vector<shard::RolloutMeta> rollouts, Answer<shard::PutRolloutsReply> answer);
+  void Push(SessionId session, std::vector<shard::RolloutMeta> rollouts,
+            Answer<shard::PutRolloutsReply> answer);
   void PushGroup(ShardId shard, shard::PutGroup group, Answer<shard::PutRolloutsReply> answer);
   void SetRewards(ShardId shard, shard::SetRewards rewards, Answer<shard::SetRewardsReply> answer);
-  shard::RenewReply Renew(ShardId shard, SessionId session, const std::vector<shard::LeaseRef>& leases);
+  shard::RenewReply Renew(ShardId shard, SessionId session,
+                          const std::vector<shard::LeaseRef>& leases);
   template <class R>
   void AskShard(ShardId shard, shard::Command command, Answer<R> answer) {
-    ToShard(shard, std::move(command), [answer = std::move(answer)](shard::Reply& reply) { answer(std::get<R>(std::move(reply))); });
+    ToShard(shard, std::move(command), [answer = std::move(answer)](shard::Reply& reply) {
+      answer(std::get<R>(std::move(reply)));
+    });
   }
   // Adds tasks whose contents are stored first.
   void AddTasks(ShardId shard, shard::AddTasks tasks, Answer<shard::AddTasksReply> answer);
   template <class R>
   void AskLedger(ledger::Command command, Answer<R> answer) {
-    ToLedger(std::move(command), [answer = std::move(answer)](ledger::Reply& reply) { answer(std::get<R>(std::move(reply))); });
+    ToLedger(std::move(command), [answer = std::move(answer)](ledger::Reply& reply) {
+      answer(std::get<R>(std::move(reply)));
+    });
   }
   void PutColumns(ledger::PutColumns command, Answer<ledger::StatusReply> answer);
-  absl::StatusOr<ledger::MicroBatchView> Fetch(Generation generation, StepId step, Revision revision,
-                                               const ledger::MicroBatchRef& ref);
+  absl::StatusOr<ledger::MicroBatchView> Fetch(Generation generation, StepId step,
+                                               Revision revision, const ledger::MicroBatchRef& ref);
 
   // One machine, or all, start anew from a snapshot; what waited there is forgotten.
   void RestartOne();
@@ -65,7 +73,9 @@ class Node {
   void Heal() { faults_ = false; }
 
   uint32_t shards() const { return static_cast<uint32_t>(shards_.size()); }
-  ShardId ShardOf(uint64_t external_hash) const { return ShardId(static_cast<uint8_t>(external_hash % shards_.size())); }
+  ShardId ShardOf(uint64_t external_hash) const {
+    return ShardId(static_cast<uint8_t>(external_hash % shards_.size()));
+  }
   const shard::State& shard(ShardId id) const;
   const ledger::State& ledger() const;
   const Payloads& payloads() const { return payloads_; }
@@ -87,7 +97,8 @@ class Node {
 
   void ToShard(ShardId shard, shard::Command command, std::function<void(shard::Reply&)> answer);
   void ToLedger(ledger::Command command, std::function<void(ledger::Reply&)> answer);
-  void PushNow(SessionId session, std::vector<shard::RolloutMeta> rollouts, Answer<shard::PutRolloutsReply> answer);
+  void PushNow(SessionId session, std::vector<shard::RolloutMeta> rollouts,
+               Answer<shard::PutRolloutsReply> answer);
   void ServeWaiting();
   void FreeUpMemory();
   // What is not taken is the caller's, who frees it, unless the shard has done so.

@@ -1,7 +1,8 @@
-// What can be seen of a node from outside, and of the commands it logs: the facts that invariants go by.
+// What can be seen of a node from outside, and of the commands it logs: the facts that invariants
+// go by.
 //
-// Calls come in the order in which things happen, one at a time, while the node runs an event: an observer must not call the
-// node's methods that change it. Not thread-safe.
+// Calls come in the order in which things happen, one at a time, while the node runs an event: an
+// observer must not call the node's methods that change it. Not thread-safe.
 #pragma once
 
 #include "absl/status/statusor.h"

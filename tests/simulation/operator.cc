@@ -26,7 +26,8 @@ void Operator::Heal() {
 void Operator::PutSource(const codec::SourceSettings& settings, bool with_tasks) {
   world_.network.Call<ledger::PutSourceReply>(
       [this, settings](Answer<ledger::PutSourceReply> answer) {
-        world_.node.AskLedger<ledger::PutSourceReply>(ledger::PutSource{settings}, std::move(answer));
+        world_.node.AskLedger<ledger::PutSourceReply>(ledger::PutSource{settings},
+                                                      std::move(answer));
       },
       [this, settings, with_tasks](std::optional<ledger::PutSourceReply> reply) {
         if (!reply || !reply->status.ok()) return PutSource(settings, with_tasks);
@@ -40,11 +41,13 @@ void Operator::AddTasks(SourceId source, uint32_t first, uint32_t count) {
   for (uint32_t i = first; i < first + count; ++i) {
     const uint64_t hash = world_.TaskHash(source, i);
     const float weight = 0.25f + static_cast<float>(hash % 16) / 4;
-    by_shard[world_.node.ShardOf(hash).value].tasks.push_back({hash, hash + 1, PayloadId(), weight});
+    by_shard[world_.node.ShardOf(hash).value].tasks.push_back(
+        {hash, hash + 1, PayloadId(), weight});
   }
   for (uint32_t i = 0; i < by_shard.size(); ++i) {
     by_shard[i].source = source;
-    if (!by_shard[i].tasks.empty()) AddTasksAt(ShardId(static_cast<uint8_t>(i)), std::move(by_shard[i]));
+    if (!by_shard[i].tasks.empty())
+      AddTasksAt(ShardId(static_cast<uint8_t>(i)), std::move(by_shard[i]));
   }
 }
 
@@ -83,7 +86,8 @@ void Operator::Round() {
 
 void Operator::ChangeSource() {
   world_.stats.Count(Fault::kSourceChange);
-  codec::SourceSettings settings = world_.options.sources[world_.dice.Below(world_.options.sources.size())];
+  codec::SourceSettings settings =
+      world_.options.sources[world_.dice.Below(world_.options.sources.size())];
   switch (world_.dice.Below(6)) {
     case 0:
       settings.weight = world_.dice.Unit() * 3;
@@ -121,8 +125,8 @@ void Operator::Quarantine() {
   for (uint64_t i = world_.dice.Between(1, 10); i > 0; --i) {
     const uint64_t hash = world_.TaskHash(source, world_.dice.Below(tasks_));
     const ShardId shard = world_.node.ShardOf(hash);
-    world_.node.AskShard<shard::CountReply>(shard, shard::SetQuarantine{source, true, {hash}, false},
-                                            [](const shard::CountReply&) {});
+    world_.node.AskShard<shard::CountReply>(
+        shard, shard::SetQuarantine{source, true, {hash}, false}, [](const shard::CountReply&) {});
   }
 }
 
@@ -145,7 +149,8 @@ void Operator::StartEval() {
     start.share = 0.1 + 0.4 * world_.dice.Unit();
     running_.insert(start.run);
     for (uint32_t i = 0; i < world_.node.shards(); ++i) {
-      world_.node.AskShard<shard::CountReply>(ShardId(static_cast<uint8_t>(i)), start, [](const shard::CountReply&) {});
+      world_.node.AskShard<shard::CountReply>(ShardId(static_cast<uint8_t>(i)), start,
+                                              [](const shard::CountReply&) {});
     }
   }
 }

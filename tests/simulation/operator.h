@@ -1,5 +1,5 @@
-// The operator: creates sources and tasks, changes settings at run time, quarantines and requeues, starts evaluations, and
-// mistypes.
+// The operator: creates sources and tasks, changes settings at run time, quarantines and requeues,
+// starts evaluations, and mistypes.
 //
 // Not thread-safe. It outlives the events that it asked for.
 #pragma once

@@ -15,7 +15,8 @@ double Maybe(Dice& dice, double most) { return dice.OneIn(2) ? most * dice.Unit(
 
 void DrawGroups(Dice& dice, SourceSettings* s) {
   s->group_size = static_cast<uint32_t>(dice.Between(2, 6));
-  s->attempts_per_task = s->group_size + static_cast<uint32_t>(dice.OneIn(3) ? dice.Between(1, 3) : 0);
+  s->attempts_per_task =
+      s->group_size + static_cast<uint32_t>(dice.OneIn(3) ? dice.Between(1, 3) : 0);
   s->complete_at = s->group_size;
   if (dice.OneIn(4)) s->complete_at = static_cast<uint32_t>(dice.Between(2, s->group_size));
   if (dice.OneIn(4)) {
@@ -81,7 +82,8 @@ void DrawTrainers(Dice& dice, HistoryOptions* o) {
   o->mini_batches = static_cast<uint32_t>(dice.OneIn(4) ? dice.Between(2, 3) : 1);
   // A step must have rollouts for each of its mini-batches.
   if (o->tokens_per_step > 0) o->mini_batches = 1;
-  o->groups_per_step = std::clamp(o->groups_per_step, o->mini_batches, o->mini_batches + o->actors * o->slots / 4);
+  o->groups_per_step =
+      std::clamp(o->groups_per_step, o->mini_batches, o->mini_batches + o->actors * o->slots / 4);
   uint32_t least_lag = UINT32_MAX;
   for (const SourceSettings& source : o->sources) {
     if (source.purpose == codec::Purpose::kTrain) least_lag = std::min(least_lag, source.max_lag);
@@ -122,7 +124,8 @@ HistoryOptions DrawHistory(uint64_t seed) {
     if (dice.OneIn(2)) o.restart_one_in = dice.Between(500, 5'000);
   }
   // An attempt takes about 10 KB here.
-  if (dice.OneIn(3)) o.payload_bytes_max = dice.Between(1, 8) << 20;
+  if (dice.OneIn(3)) o.payload_bytes_max = dice.Between(100, 2'000) << 10;
+  if (dice.OneIn(2)) o.closed_groups_max = static_cast<uint32_t>(dice.Between(4, 200));
   o.source_change = Maybe(dice, 0.2);
   o.quarantine = Maybe(dice, 0.2);
   o.eval = Maybe(dice, 0.3);
@@ -132,11 +135,12 @@ HistoryOptions DrawHistory(uint64_t seed) {
 }
 
 std::string HistoryOptions::Summary() const {
-  return absl::StrCat(shards, " shards, ", sources.size(), " sources, ", actors, " actors x ", slots, ", ", ranks,
-                      " ranks, ", groups_per_step, " groups or ", tokens_per_step, " tokens a step, ", mini_batches,
-                      " mini-batches, ", open_ahead, " open, loss ", loss, ", repeat ", repeat, ", delay ",
-                      delay_ms_max, " ms, peer faults ", peer_faults, ", restart 1/", restart_one_in, ", payloads ",
-                      payload_bytes_max);
+  return absl::StrCat(shards, " shards, ", sources.size(), " sources, ", actors, " actors x ",
+                      slots, ", ", ranks, " ranks, ", groups_per_step, " groups or ",
+                      tokens_per_step, " tokens a step, ", mini_batches, " mini-batches, ",
+                      open_ahead, " open, loss ", loss, ", repeat ", repeat, ", delay ",
+                      delay_ms_max, " ms, peer faults ", peer_faults, ", restart 1/",
+                      restart_one_in, ", payloads ", payload_bytes_max);
 }
 
 }  // namespace forebay::simulation

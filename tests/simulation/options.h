@@ -1,4 +1,5 @@
-// What a history is like: sizes, features and faults, drawn from its seed so that no two histories are alike.
+// What a history is like: sizes, features and faults, drawn from its seed so that no two histories
+// are alike.
 //
 // Plain values.
 #pragma once
@@ -14,8 +15,13 @@ namespace forebay::simulation {
 
 struct HistoryOptions {
   uint64_t seed = 0;
+  // Draws what happens when, and what goes wrong, apart from the run's own seed.
+  uint64_t timing = 0;
+  // What an attempt gives follows from its own seed alone.
+  bool deterministic_policy = false;
   Mutations mutations;
-  // The history ends when so many events have happened, and the run has shown that it still makes progress.
+  // The history ends when so many events have happened, and the run has shown that it still makes
+  // progress.
   uint64_t events = 20'000;
   uint32_t shards = 1;
   std::vector<codec::SourceSettings> sources;
@@ -23,56 +29,57 @@ struct HistoryOptions {
 
   // Actors.
   uint32_t actors = 50;
-  uint32_t slots = 4;               // leases at a time, of one actor
-  uint64_t attempt_ms = 2'000;      // median duration
-  double straggler = 0.02;          // share of attempts that take twenty times as long
-  double tool_wait = 0.1;           // share of attempts that pause, under renewal
-  double length_drift = 0;          // growth of lengths over the history
-  double equal_rewards = 0.3;       // share of tasks whose attempts all get the same reward
-  double late_weights = 0.2;        // share of engines that load versions late
+  uint32_t slots = 4;           // leases at a time, of one actor
+  uint64_t attempt_ms = 2'000;  // median duration
+  double straggler = 0.02;      // share of attempts that take twenty times as long
+  double tool_wait = 0.1;       // share of attempts that pause, under renewal
+  double length_drift = 0;      // growth of lengths over the history
+  double equal_rewards = 0.3;   // share of tasks whose attempts all get the same reward
+  double late_weights = 0.2;    // share of engines that load versions late
   bool multi_sequence = true;
-  double crash = 0;                 // each chance is by actor and acquired batch ...
+  double crash = 0;  // each chance is by actor and acquired batch ...
   double leave = 0;
-  double fail = 0;                  // ... or by attempt
+  double fail = 0;  // ... or by attempt
   double release = 0;
   double partial = 0;
   double aborted = 0;
   double truncated = 0;
   double late_reward = 0;
   double lost_reward = 0;
-  double forgetful = 0;             // share of actors that do not renew
-  double repeat_push = 0;           // acknowledged pushes that are sent again
+  double forgetful = 0;    // share of actors that do not renew
+  double repeat_push = 0;  // acknowledged pushes that are sent again
   double bad_input = 0;
   double push_group = 0;
 
   // Trainers.
   uint32_t ranks = 2;
   uint32_t groups_per_step = 8;
-  uint64_t tokens_per_step = 0;     // instead of groups, if not 0
+  uint64_t tokens_per_step = 0;  // instead of groups, if not 0
   uint32_t mini_batches = 1;
-  uint32_t publish_every = 1;       // commits
-  uint32_t open_ahead = 1;          // steps open at a time
+  uint32_t publish_every = 1;  // commits
+  uint32_t open_ahead = 1;     // steps open at a time
   bool custom_advantages = false;
   bool pending_first = false;
-  double step_max_lag = 0;          // chance that a step has a limit of its own
+  double step_max_lag = 0;  // chance that a step has a limit of its own
   double put_columns = 0;
   double refetch = 0.1;
   double abort = 0;
-  double job_crash = 0;             // chances by step
+  double job_crash = 0;  // chances by step
   double rank_crash = 0;
-  double zombie = 0;                // chance that a crashed job goes on for a while
+  double zombie = 0;  // chance that a crashed job goes on for a while
   double replan = 0;
 
   // The node and its network.
   double loss = 0;
   double repeat = 0;
   uint64_t delay_ms_max = 20;
-  bool peer_faults = false;         // loss, repetition and reordering between ledger and shards too
-  uint64_t restart_one_in = 0;      // events
+  bool peer_faults = false;     // loss, repetition and reordering between ledger and shards too
+  uint64_t restart_one_in = 0;  // events
   uint64_t payload_bytes_max = uint64_t{1} << 40;
+  uint32_t closed_groups_max = 16'384;
 
   // The operator.
-  double source_change = 0;         // chances by operator's round (one a second)
+  double source_change = 0;  // chances by operator's round (one a second)
   double quarantine = 0;
   double eval = 0;
   double add_tasks = 0;
@@ -82,7 +89,8 @@ struct HistoryOptions {
   std::string Summary() const;
 };
 
-// A history of this seed. Switching features on and off at random finds more than having them all on always.
+// A history of this seed. Switching features on and off at random finds more than having them all
+// on always.
 HistoryOptions DrawHistory(uint64_t seed);
 
 }  // namespace forebay::simulation

@@ -1,4 +1,5 @@
-// The payload store's bookkeeping without the bytes: every id ever given, which are alive, and what they take.
+// The payload store's bookkeeping without the bytes: every id ever given, which are alive, and what
+// they take.
 //
 // Not thread-safe.
 #pragma once

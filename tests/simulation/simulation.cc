@@ -13,26 +13,36 @@
 namespace forebay::simulation {
 namespace {
 
-constexpr uint64_t kScanEvery = 1'000;      // events
-constexpr double kFaultyPart = 0.8;         // of the events; then everything heals
+constexpr uint64_t kScanEvery = 1'000;  // events
+constexpr double kFaultyPart = 0.8;     // of the events; then everything heals
 constexpr uint64_t kMaintainMs = 1'000;
-constexpr uint64_t kEventsMax = 40;         // times as many as wanted: a history must come to an end
+constexpr uint64_t kEventsMax = 40;  // times as many as wanted: a history must come to an end
 
 class Simulation final {
  public:
   Simulation(const HistoryOptions& options, uint64_t trace_from, HistoryResult* result)
       : options_(options),
         result_(*result),
-        dice_(HashCombine(options.seed, 0xd1ce)),
+        dice_(HashCombine(HashCombine(options.seed, 0xd1ce), options.timing)),
         checker_(options_, &result->stats),
         trace_(&queue_, trace_from, &result->last_events),
         facts_(this),
-        node_(options_, &queue_, &dice_, &result->stats, &facts_,
-              [this](const char* invariant, const std::string& what) { checker_.Fail(invariant, what); },
-              [this](const ledger::Announcement& announcement) { Announce(announcement); }),
+        node_(
+            options_, &queue_, &dice_, &result->stats, &facts_,
+            [this](const char* invariant, const std::string& what) {
+              checker_.Fail(invariant, what);
+            },
+            [this](const ledger::Announcement& announcement) { Announce(announcement); }),
         network_(options_, &queue_, &dice_, &result->stats),
-        world_{options_, queue_, dice_, result->stats, network_, node_,
-               [this](const char* invariant, const std::string& what) { checker_.Fail(invariant, what); }},
+        world_{options_,
+               queue_,
+               dice_,
+               result->stats,
+               network_,
+               node_,
+               [this](const char* invariant, const std::string& what) {
+                 checker_.Fail(invariant, what);
+               }},
         operator_(&world_) {
     checker_.Watch(&node_);
   }
@@ -40,7 +50,6 @@ class Simulation final {
   void Run();
 
  private:
-
   void Announce(const ledger::Announcement& announcement);
   void StartJob(uint32_t ranks);
   void JobCrashed(Job* job);
@@ -67,22 +76,26 @@ class Simulation final {
     void OnAssigned(SessionId session, const shard::Assignment& a) override {
       Tell([&](Observer& o) { o.OnAssigned(session, a); });
     }
-    void OnPushed(SessionId session, const shard::RolloutMeta& meta, const shard::PushOutcome& outcome) override {
+    void OnPushed(SessionId session, const shard::RolloutMeta& meta,
+                  const shard::PushOutcome& outcome) override {
       Tell([&](Observer& o) { o.OnPushed(session, meta, outcome); });
     }
-    void OnGroupPushed(const shard::PutGroup& group, const shard::PutRolloutsReply& reply) override {
+    void OnGroupPushed(const shard::PutGroup& group,
+                       const shard::PutRolloutsReply& reply) override {
       Tell([&](Observer& o) { o.OnGroupPushed(group, reply); });
     }
     void OnRewarded(const shard::LateReward& reward, shard::PushResult result) override {
       Tell([&](Observer& o) { o.OnRewarded(reward, result); });
     }
-    void OnRenewed(SessionId session, const shard::LeaseRef& lease, shard::LeaseAction action) override {
+    void OnRenewed(SessionId session, const shard::LeaseRef& lease,
+                   shard::LeaseAction action) override {
       Tell([&](Observer& o) { o.OnRenewed(session, lease, action); });
     }
     void OnTrainerAnswer(const ledger::Command& command, const ledger::Reply& reply) override {
       Tell([&](Observer& o) { o.OnTrainerAnswer(command, reply); });
     }
-    void OnFetched(Generation generation, StepId step, Revision revision, const ledger::MicroBatchRef& ref,
+    void OnFetched(Generation generation, StepId step, Revision revision,
+                   const ledger::MicroBatchRef& ref,
                    const absl::StatusOr<ledger::MicroBatchView>& view) override {
       Tell([&](Observer& o) { o.OnFetched(generation, step, revision, ref, view); });
     }
@@ -94,7 +107,8 @@ class Simulation final {
     }
     void OnStepChanged(const ledger::Step& step) override {
       Tell([&](Observer& o) { o.OnStepChanged(step); });
-      if (step.state == ledger::StepState::kCommitted) simulation.result_.plan_hashes.push_back(step.plan_hash);
+      if (step.state == ledger::StepState::kCommitted)
+        simulation.result_.plan_hashes.push_back(step.plan_hash);
     }
   };
 
@@ -117,12 +131,14 @@ class Simulation final {
 void Simulation::Announce(const ledger::Announcement& announcement) {
   // Each watcher has a stream of its own, which a client opens again when it breaks.
   for (auto& actor : actors_) {
-    queue_.After(dice_.Between(1, options_.delay_ms_max), [a = actor.get(), announcement] { a->Hear(announcement); });
+    queue_.After(dice_.Between(1, options_.delay_ms_max),
+                 [a = actor.get(), announcement] { a->Hear(announcement); });
   }
 }
 
 void Simulation::StartJob(uint32_t ranks) {
-  jobs_.push_back(std::make_unique<Job>(&world_, jobs_.size(), ranks, [this](Job* job) { JobCrashed(job); }));
+  jobs_.push_back(
+      std::make_unique<Job>(&world_, jobs_.size(), ranks, [this](Job* job) { JobCrashed(job); }));
   jobs_.back()->Start();
 }
 
@@ -148,17 +164,19 @@ std::string Simulation::WhyWaiting() const {
   const ledger::State& ledger = node_.ledger();
   std::string text = absl::StrCat("step ", ledger.next_step().value);
   if (const ledger::Step* step = ledger.step(ledger.next_step())) {
-    absl::StrAppend(&text, " in state ", static_cast<int>(step->state), " with ", step->groups.size(), " groups of ",
-                    step->spec.groups, ", ", step->requests.size(), " requests ", step->failure);
+    absl::StrAppend(&text, " in state ", static_cast<int>(step->state), " with ",
+                    step->groups.size(), " groups of ", step->spec.groups, ", ",
+                    step->requests.size(), " requests ", step->failure);
   }
-  absl::StrAppend(&text, ", published ", ledger.published().version.number, " of ", ledger.committed_version().number,
-                  ", payloads ", node_.payloads().used(), " of ", node_.payloads().bytes_max(), ", ",
-                  node_.waiting_pushes(), " pushes wait");
+  absl::StrAppend(&text, ", published ", ledger.published().version.number, " of ",
+                  ledger.committed_version().number, ", payloads ", node_.payloads().used(), " of ",
+                  node_.payloads().bytes_max(), ", ", node_.waiting_pushes(), " pushes wait");
   for (uint32_t i = 0; i < node_.shards(); ++i) {
     for (const shard::SourceView& view : node_.shard(ShardId(static_cast<uint8_t>(i))).Sources()) {
-      absl::StrAppend(&text, "; shard ", i, " ", view.settings->name, ": ", view.tasks, " tasks, ", view.quarantined,
-                      " quarantined, ", view.groups_open, " open, ", view.groups_ready, " ready, ", view.groups_reserved,
-                      " reserved, ", view.in_flight, " in flight, ", view.outstanding, " outstanding of ",
+      absl::StrAppend(&text, "; shard ", i, " ", view.settings->name, ": ", view.tasks, " tasks, ",
+                      view.quarantined, " quarantined, ", view.groups_open, " open, ",
+                      view.groups_ready, " ready, ", view.groups_reserved, " reserved, ",
+                      view.in_flight, " in flight, ", view.outstanding, " outstanding of ",
                       view.outstanding_max);
     }
   }
@@ -167,14 +185,16 @@ std::string Simulation::WhyWaiting() const {
 
 void Simulation::CheckProgress() {
   if (progress_.Late(queue_.now_ms(), result_.stats.steps)) {
-    checker_.Fail(Progress::kName, absl::StrCat("not ", Progress::kSteps, " steps in ", Progress::kWithinMs / 1000,
-                                                " s of virtual time: ", WhyWaiting()));
+    checker_.Fail(Progress::kName,
+                  absl::StrCat("not ", Progress::kSteps, " steps in ", Progress::kWithinMs / 1000,
+                               " s of virtual time: ", WhyWaiting()));
   }
 }
 
 void Simulation::Run() {
   operator_.Start();
-  for (uint32_t i = 0; i < options_.actors; ++i) actors_.push_back(std::make_unique<Actor>(&world_, i));
+  for (uint32_t i = 0; i < options_.actors; ++i)
+    actors_.push_back(std::make_unique<Actor>(&world_, i));
   for (auto& actor : actors_) queue_.After(dice_.Below(2'000), [a = actor.get()] { a->Start(); });
   queue_.After(dice_.Below(2'000), [this] { StartJob(options_.ranks); });
   queue_.After(kMaintainMs, [this] { Maintain(); });

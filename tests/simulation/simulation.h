@@ -1,4 +1,5 @@
-// A history of one node from its seed: actors, trainers, an operator and faults in virtual time, under the eyes of invariants.
+// A history of one node from its seed: actors, trainers, an operator and faults in virtual time,
+// under the eyes of invariants.
 //
 // Not thread-safe; the same options give the same history on every machine.
 #pragma once
@@ -17,8 +18,8 @@ namespace forebay::simulation {
 struct HistoryResult {
   Stats stats;
   std::optional<Violation> violation;
-  uint64_t event = 0;                  // of the violation
-  std::vector<uint64_t> plan_hashes;   // of the steps, in the order of their commits
+  uint64_t event = 0;                    // of the violation
+  std::vector<uint64_t> plan_hashes;     // of the steps, in the order of their commits
   std::vector<std::string> last_events;  // facts of the events from `trace_from` on
 };
 

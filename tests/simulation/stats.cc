@@ -5,13 +5,30 @@
 namespace forebay::simulation {
 
 const char* Name(Fault fault) {
-  static constexpr const char* kNames[kFaults] = {
-      "messages lost",     "messages repeated", "peer messages lost", "peer messages repeated",
-      "restarts",          "actors crashed",    "actors left",        "stragglers",
-      "tool waits",        "leases forgotten",  "weights late",       "bad inputs",
-      "pushes too late",   "pushes repeated",   "rewards lost",       "jobs crashed",
-      "ranks crashed",     "calls of zombies",  "replans",            "aborts",
-      "sources changed",   "quarantines",       "pushes that waited", "groups dropped for budget"};
+  static constexpr const char* kNames[kFaults] = {"messages lost",
+                                                  "messages repeated",
+                                                  "peer messages lost",
+                                                  "peer messages repeated",
+                                                  "restarts",
+                                                  "actors crashed",
+                                                  "actors left",
+                                                  "stragglers",
+                                                  "tool waits",
+                                                  "leases forgotten",
+                                                  "weights late",
+                                                  "bad inputs",
+                                                  "pushes too late",
+                                                  "pushes repeated",
+                                                  "rewards lost",
+                                                  "jobs crashed",
+                                                  "ranks crashed",
+                                                  "calls of zombies",
+                                                  "replans",
+                                                  "aborts",
+                                                  "sources changed",
+                                                  "quarantines",
+                                                  "pushes that waited",
+                                                  "groups dropped for budget"};
   return kNames[static_cast<size_t>(fault)];
 }
 
@@ -29,10 +46,11 @@ void Stats::Add(const Stats& other) {
 }
 
 std::string Stats::Text() const {
-  std::string text = absl::StrCat(histories, " histories, ", events, " events, ", virtual_ms / 1000,
-                                  " s of virtual time, ", checks, " operations checked, ", scans, " full scans, ",
-                                  assignments, " assignments, ", rollouts, " rollouts accepted, ", steps,
-                                  " steps committed, ", evals, " evaluations done\nfaults:");
+  std::string text =
+      absl::StrCat(histories, " histories, ", events, " events, ", virtual_ms / 1000,
+                   " s of virtual time, ", checks, " operations checked, ", scans, " full scans, ",
+                   assignments, " assignments, ", rollouts, " rollouts accepted, ", steps,
+                   " steps committed, ", evals, " evaluations done\nfaults:");
   for (size_t i = 0; i < kFaults; ++i) {
     absl::StrAppend(&text, i == 0 ? " " : ", ", faults[i], " ", Name(static_cast<Fault>(i)));
   }

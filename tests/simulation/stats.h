@@ -1,4 +1,5 @@
-// What a history went through, for the report: events, faults by kind, operations that were checked.
+// What a history went through, for the report: events, faults by kind, operations that were
+// checked.
 //
 // Plain values.
 #pragma once
@@ -11,19 +12,19 @@
 namespace forebay::simulation {
 
 enum class Fault : uint8_t {
-  kLost,             // a message between a client and the node
+  kLost,  // a message between a client and the node
   kRepeated,
-  kPeerLost,         // a message between ledger and shard
+  kPeerLost,  // a message between ledger and shard
   kPeerRepeated,
-  kRestart,          // of a shard or the ledger, from its snapshot
+  kRestart,  // of a shard or the ledger, from its snapshot
   kActorCrash,
   kActorLeft,
   kStraggler,
   kToolWait,
-  kForgotLease,      // an actor that does not renew
+  kForgotLease,  // an actor that does not renew
   kLateWeights,
   kBadInput,
-  kLatePush,         // refused: the group is complete, or the lease is lost
+  kLatePush,  // refused: the group is complete, or the lease is lost
   kRepeatedPush,
   kLostReward,
   kJobCrash,
@@ -33,7 +34,7 @@ enum class Fault : uint8_t {
   kAbort,
   kSourceChange,
   kQuarantine,
-  kMemoryWait,       // a push that waits for payload memory
+  kMemoryWait,  // a push that waits for payload memory
   kBudgetDrop,
 };
 inline constexpr size_t kFaults = static_cast<size_t>(Fault::kBudgetDrop) + 1;

@@ -19,11 +19,13 @@ class Trace final : public Observer {
   void OnShardCommand(ShardId shard, const shard::Command& command) override;
   void OnLedgerCommand(const ledger::Command& command) override;
   void OnAssigned(SessionId session, const shard::Assignment& assignment) override;
-  void OnPushed(SessionId session, const shard::RolloutMeta& meta, const shard::PushOutcome& outcome) override;
+  void OnPushed(SessionId session, const shard::RolloutMeta& meta,
+                const shard::PushOutcome& outcome) override;
   void OnGroupPushed(const shard::PutGroup& group, const shard::PutRolloutsReply& reply) override;
   void OnRewarded(const shard::LateReward& reward, shard::PushResult result) override;
   void OnTrainerAnswer(const ledger::Command& command, const ledger::Reply& reply) override;
-  void OnFetched(Generation generation, StepId step, Revision revision, const ledger::MicroBatchRef& ref,
+  void OnFetched(Generation generation, StepId step, Revision revision,
+                 const ledger::MicroBatchRef& ref,
                  const absl::StatusOr<ledger::MicroBatchView>& view) override;
   void OnPayloadDead(PayloadId payload) override;
   void OnReserved(ShardId shard, const codec::Reserved& reserved) override;

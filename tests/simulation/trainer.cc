@@ -25,8 +25,10 @@ void Job::Attach() {
   ++turn_;
   attached_.assign(processes_.size(), Generation());
   for (uint32_t rank = 0; rank < processes_.size(); ++rank) {
-    ledger::AttachTrainer attach{absl::StrCat("job", number_, ".", rank), processes_[rank], mesh_, rank, 0, {}};
-    Ask<ledger::AttachReply>(attach, [this, rank](const ledger::AttachReply& reply) { AttachedAt(rank, reply); });
+    ledger::AttachTrainer attach{
+        absl::StrCat("job", number_, ".", rank), processes_[rank], mesh_, rank, 0, {}};
+    Ask<ledger::AttachReply>(
+        attach, [this, rank](const ledger::AttachReply& reply) { AttachedAt(rank, reply); });
   }
 }
 
@@ -39,7 +41,8 @@ void Job::AttachedAt(uint32_t rank, const ledger::AttachReply& reply) {
   const bool all = std::count(attached_.begin(), attached_.end(), Generation()) == 0;
   if (!all) return;
   // Some joined a generation that is over already.
-  if (std::count(attached_.begin(), attached_.end(), newest) != std::ptrdiff_t(attached_.size())) return Attach();
+  if (std::count(attached_.begin(), attached_.end(), newest) != std::ptrdiff_t(attached_.size()))
+    return Attach();
   generation_ = newest;
   ++turn_;
   Attached();
@@ -47,14 +50,17 @@ void Job::AttachedAt(uint32_t rank, const ledger::AttachReply& reply) {
 
 // It loads the newest weights from its checkpoint, and announces them if its predecessor did not.
 void Job::Attached() {
-  if (world_.node.ledger().published().version < version_) return PublishThen([this] { Open(step_); });
+  if (world_.node.ledger().published().version < version_)
+    return PublishThen([this] { Open(step_); });
   Open(step_);
 }
 
 void Job::PublishThen(std::function<void()> then) {
-  if (!world_.options.pending_first) return Announce(ledger::VersionPhase::kPublished, std::move(then));
+  if (!world_.options.pending_first)
+    return Announce(ledger::VersionPhase::kPublished, std::move(then));
   Announce(ledger::VersionPhase::kPending, [this, then = std::move(then)] {
-    Later(world_.dice.Between(50, 500), [this, then] { Announce(ledger::VersionPhase::kPublished, then); });
+    Later(world_.dice.Between(50, 500),
+          [this, then] { Announce(ledger::VersionPhase::kPublished, then); });
   });
 }
 
@@ -64,10 +70,11 @@ void Job::Announce(ledger::VersionPhase phase, std::function<void()> then) {
   publish.announcement.version = version_;
   publish.announcement.phase = phase;
   publish.announcement.where = absl::StrCat("checkpoint/", version_.number);
-  Ask<ledger::StatusReply>(publish, [this, then = std::move(then)](const ledger::StatusReply& reply) {
-    if (!reply.status.ok()) return Refused(reply.status);
-    then();
-  });
+  Ask<ledger::StatusReply>(publish,
+                           [this, then = std::move(then)](const ledger::StatusReply& reply) {
+                             if (!reply.status.ok()) return Refused(reply.status);
+                             then();
+                           });
 }
 
 // The same for every job that comes to this step, but for the mesh.
@@ -106,7 +113,8 @@ void Job::Open(StepId step) {
   world_.network.Call<OpenView>(
       [this, open](Answer<OpenView> answer) {
         OpenView view;
-        world_.node.AskLedger<ledger::StatusReply>(open, [&view](const ledger::StatusReply& r) { view.status = r.status; });
+        world_.node.AskLedger<ledger::StatusReply>(
+            open, [&view](const ledger::StatusReply& r) { view.status = r.status; });
         const ledger::Step* opened = world_.node.ledger().step(open.step);
         if (view.status.ok() && opened != nullptr) {
           view.state = opened->state;
@@ -142,15 +150,19 @@ void Job::TakeOpened(StepId step, const OpenView& view) {
   }
   if (world_.Mishap(world_.options.abort / 10)) return Abort();
   const bool ahead = world_.options.open_ahead > 1 && world_.dice.OneIn(3);
-  Later(world_.dice.Between(100, 1'000), [this, ahead] { Open(ahead ? StepId(step_.value + 1) : step_); });
+  Later(world_.dice.Between(100, 1'000),
+        [this, ahead] { Open(ahead ? StepId(step_.value + 1) : step_); });
 }
 
 void Job::PutAdvantages(const OpenView& view) {
   ledger::PutAdvantages put{generation_, step_, revision_, {}};
-  for (size_t i = 0; i < view.rollouts; ++i) put.advantages.push_back(static_cast<float>(world_.dice.Unit() - 0.5));
+  for (size_t i = 0; i < view.rollouts; ++i)
+    put.advantages.push_back(static_cast<float>(world_.dice.Unit() - 0.5));
   Ask<ledger::StatusReply>(put, [this](const ledger::StatusReply& reply) {
-    // Given twice, the second ones are others than the first; that is refused, and the step is sealed.
-    if (!reply.status.ok() && !absl::IsFailedPrecondition(reply.status)) return Refused(reply.status);
+    // Given twice, the second ones are others than the first; that is refused, and the step is
+    // sealed.
+    if (!reply.status.ok() && !absl::IsFailedPrecondition(reply.status))
+      return Refused(reply.status);
     Later(1, [this] { Open(step_); });
   });
 }
@@ -176,7 +188,8 @@ void Job::FetchOne(uint32_t rank, std::vector<MicroBatchRef> refs, size_t next) 
   using View = absl::StatusOr<uint64_t>;
   const MicroBatchRef ref = refs[next];
   world_.network.Call<View>(
-      [this, ref, generation = generation_, step = step_, revision = revision_](Answer<View> answer) {
+      [this, ref, generation = generation_, step = step_,
+       revision = revision_](Answer<View> answer) {
         const auto view = world_.node.Fetch(generation, step, revision, ref);
         answer(view.ok() ? View(view->tokens) : View(view.status()));
       },
@@ -184,17 +197,21 @@ void Job::FetchOne(uint32_t rank, std::vector<MicroBatchRef> refs, size_t next) 
         if (!alive_ || turn != turn_) return world_.queue.Idle();
         if (!view) return Attach();
         if (!view->ok()) return Refused(view->status());
-        WriteThen(rank, refs[next], **view, [this, rank, refs, next] { FetchOne(rank, refs, next + 1); });
+        WriteThen(rank, refs[next], **view,
+                  [this, rank, refs, next] { FetchOne(rank, refs, next + 1); });
       });
 }
 
-void Job::WriteThen(uint32_t rank, const MicroBatchRef& ref, uint64_t tokens, std::function<void()> then) {
+void Job::WriteThen(uint32_t rank, const MicroBatchRef& ref, uint64_t tokens,
+                    std::function<void()> then) {
   if (tokens == 0 || !world_.dice.Chance(world_.options.put_columns)) return then();
   ledger::PutColumns put{generation_, step_, revision_, ref, {}};
   const char* name = rank % 2 == 0 ? "old_logprobs" : "values";
   put.columns.push_back({name, kFloat32, {}, PayloadId(), tokens * 4});
   world_.network.Call<ledger::StatusReply>(
-      [this, put](Answer<ledger::StatusReply> answer) { world_.node.PutColumns(put, std::move(answer)); },
+      [this, put](Answer<ledger::StatusReply> answer) {
+        world_.node.PutColumns(put, std::move(answer));
+      },
       [this, turn = turn_, then = std::move(then)](std::optional<ledger::StatusReply> reply) {
         if (!alive_ || turn != turn_) return world_.queue.Idle();
         if (reply && !reply->status.ok()) return Refused(reply->status);
@@ -233,10 +250,11 @@ void Job::TakeCommitted(const ledger::CommitReply& reply) {
 
 void Job::Abort() {
   world_.stats.Count(Fault::kAbort);
-  Ask<ledger::StatusReply>(ledger::AbortStep{generation_, step_, "it diverged"}, [this](const ledger::StatusReply& reply) {
-    if (!reply.status.ok()) return Refused(reply.status);
-    Later(100, [this] { Open(step_); });
-  });
+  Ask<ledger::StatusReply>(ledger::AbortStep{generation_, step_, "it diverged"},
+                           [this](const ledger::StatusReply& reply) {
+                             if (!reply.status.ok()) return Refused(reply.status);
+                             Later(100, [this] { Open(step_); });
+                           });
 }
 
 void Job::Refused(const absl::Status& status) {
@@ -265,7 +283,8 @@ void Job::RankCrashed() {
   world_.stats.Count(Fault::kRankCrash);
   const uint32_t rank = static_cast<uint32_t>(world_.dice.Below(ranks()));
   processes_[rank] = world_.dice.Next() | 1;
-  ledger::AttachTrainer attach{absl::StrCat("job", number_, ".", rank), processes_[rank], mesh_, rank, 0, {}};
+  ledger::AttachTrainer attach{
+      absl::StrCat("job", number_, ".", rank), processes_[rank], mesh_, rank, 0, {}};
   world_.queue.After(world_.dice.Between(1, 300), [this, attach] {
     if (alive_ && !zombie_) {
       world_.network.Call<ledger::AttachReply>(

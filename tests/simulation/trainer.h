@@ -1,5 +1,6 @@
-// A trainer job: one process for each data-parallel rank, which attach, open steps, fetch, write columns, commit and publish.
-// Jobs crash and are replaced; a replaced job that does not know it goes on as a zombie.
+// A trainer job: one process for each data-parallel rank, which attach, open steps, fetch, write
+// columns, commit and publish. Jobs crash and are replaced; a replaced job that does not know it
+// goes on as a zombie.
 //
 // Not thread-safe. It outlives the events that it asked for.
 #pragma once
@@ -48,7 +49,8 @@ class Job {
   void PutAdvantages(const OpenView& view);
   void FetchAll(const OpenView& view);
   void FetchOne(uint32_t rank, std::vector<ledger::MicroBatchRef> refs, size_t next);
-  void WriteThen(uint32_t rank, const ledger::MicroBatchRef& ref, uint64_t tokens, std::function<void()> then);
+  void WriteThen(uint32_t rank, const ledger::MicroBatchRef& ref, uint64_t tokens,
+                 std::function<void()> then);
   void RankDone();
   void Commit();
   void TakeCommitted(const ledger::CommitReply& reply);
@@ -60,7 +62,8 @@ class Job {
   ledger::StepSpec SpecOf(StepId step) const;
   Generation generation() const { return generation_; }
 
-  // Asks the ledger, and goes on with the answer if the job still lives and was not interrupted meanwhile.
+  // Asks the ledger, and goes on with the answer if the job still lives and was not interrupted
+  // meanwhile.
   template <class R>
   void Ask(ledger::Command command, std::function<void(R)> then) {
     if (zombie_) world_.stats.Count(Fault::kZombieCall);
@@ -85,14 +88,15 @@ class Job {
   const std::function<void(Job*)> crashed_;
   bool alive_ = true;
   bool zombie_ = false;
-  uint64_t turn_ = 0;  // rises with each interruption: what was asked before is of no interest any more
+  uint64_t turn_ =
+      0;  // rises with each interruption: what was asked before is of no interest any more
   ledger::Mesh mesh_;
   std::vector<uint64_t> processes_;
   std::vector<Generation> attached_;
   Generation generation_;
   StepId step_;
   Revision revision_;
-  PolicyVersion version_;   // that the last commit made
+  PolicyVersion version_;  // that the last commit made
   uint32_t ranks_left_ = 0;
   uint32_t attempts_ = 0;
   uint64_t committed_ = 0;

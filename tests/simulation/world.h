@@ -36,7 +36,9 @@ struct World {
     const double part = static_cast<double>(queue.events()) / static_cast<double>(options.events);
     return part < 1 ? part : 1;
   }
-  uint64_t TaskHash(SourceId source, uint64_t index) const { return HashCombine(source.value + 1, index + 1); }
+  uint64_t TaskHash(SourceId source, uint64_t index) const {
+    return HashCombine(source.value + 1, index + 1);
+  }
 };
 
 inline constexpr const char* kBadInput = "bad input is refused and changes nothing";

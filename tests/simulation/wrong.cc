@@ -19,12 +19,13 @@ bool Looks(World& world) { return world.dice.OneIn(4); }
 
 bool Mutated(const World& world) {
   const Mutations& m = world.options.mutations;
-  return m.accept_old_tokens || m.accept_duplicates || m.ignore_lag || m.ignore_generations || m.replan_in_place;
+  return m.accept_old_tokens || m.accept_duplicates || m.ignore_lag || m.ignore_generations ||
+         m.replan_in_place;
 }
 
 // What is wrong with it now; "" if this kind cannot be had of this rollout.
-const char* Spoil(World& world, uint64_t kind, const codec::SourceSettings* settings, SessionId* session,
-                  RolloutMeta* meta) {
+const char* Spoil(World& world, uint64_t kind, const codec::SourceSettings* settings,
+                  SessionId* session, RolloutMeta* meta) {
   const codec::VersionState& versions = world.node.shard(ShardId(0)).versions();
   shard::SequenceMeta& first = meta->first;
   switch (kind) {
@@ -79,7 +80,8 @@ const char* Spoil(World& world, uint64_t kind, const codec::SourceSettings* sett
       first.advantage = static_cast<float>(kNan);
       return "an advantage that is no number";
     case 16:
-      first.versions = {{0, {versions.branch, 0}, 0}, {first.tokens, {versions.branch, 0}, first.loss_tokens}};
+      first.versions = {{0, {versions.branch, 0}, 0},
+                        {first.tokens, {versions.branch, 0}, first.loss_tokens}};
       return "a version run behind the last token";
     default:
       meta->more.emplace_back();
@@ -87,7 +89,8 @@ const char* Spoil(World& world, uint64_t kind, const codec::SourceSettings* sett
   }
 }
 
-void Refused(World& world, const char* what, const absl::Status& status, uint64_t before, uint64_t after) {
+void Refused(World& world, const char* what, const absl::Status& status, uint64_t before,
+             uint64_t after) {
   if (Mutated(world)) return;
   if (status.ok()) world.alarm(kBadInput, absl::StrCat(what, " is taken"));
   if (before != after) world.alarm(kBadInput, absl::StrCat(what, " changes the state"));
@@ -137,10 +140,12 @@ std::pair<const char*, ledger::Command> WrongStep(World& world) {
   ledger::StepSpec spec = AnySpec(state);
   switch (world.dice.Below(9)) {
     case 0:
-      return {"a commit out of order", ledger::CommitStep{generation, StepId(next.value + 1), Revision(1)}};
+      return {"a commit out of order",
+              ledger::CommitStep{generation, StepId(next.value + 1), Revision(1)}};
     case 1:
       if (live && step->state == ledger::StepState::kSealed) break;
-      return {"a commit of a step that is not sealed", ledger::CommitStep{generation, next, Revision(1)}};
+      return {"a commit of a step that is not sealed",
+              ledger::CommitStep{generation, next, Revision(1)}};
     case 2:
       return {"a step too far ahead", ledger::OpenStep{generation, StepId(next.value + 2), spec}};
     case 3:
@@ -160,7 +165,8 @@ std::pair<const char*, ledger::Command> WrongStep(World& world) {
       return {"a mesh that did not attach", ledger::OpenStep{generation, next, spec}};
     case 7:
       return {"columns of a micro-batch that is not there",
-              ledger::PutColumns{generation, next, Revision(1), {0, 0, 1'000'000}, {{"values", 11, {}, {}, 0}}}};
+              ledger::PutColumns{
+                  generation, next, Revision(1), {0, 0, 1'000'000}, {{"values", 11, {}, {}, 0}}}};
     default:
       break;
   }
@@ -176,12 +182,15 @@ std::pair<const char*, ledger::Command> WrongVersion(World& world) {
   switch (world.dice.Below(4)) {
     case 0:
       announcement.version = future;
-      return {"a version from the future", ledger::PublishVersion{state.generation(), announcement}};
+      return {"a version from the future",
+              ledger::PublishVersion{state.generation(), announcement}};
     case 1:
       announcement.version = other;
-      return {"a version of another branch", ledger::PublishVersion{state.generation(), announcement}};
+      return {"a version of another branch",
+              ledger::PublishVersion{state.generation(), announcement}};
     case 2:
-      return {"the adoption of a version from the future", ledger::ReportAdoption{"engine", future, 0, 0}};
+      return {"the adoption of a version from the future",
+              ledger::ReportAdoption{"engine", future, 0, 0}};
     default:
       return {"a trainer without a process", ledger::AttachTrainer{"t", 0, {}, 0, 0, {}}};
   }
@@ -189,7 +198,8 @@ std::pair<const char*, ledger::Command> WrongVersion(World& world) {
 
 }  // namespace
 
-void PushWrong(World& world, SessionId session, RolloutMeta meta, Answer<shard::PutRolloutsReply> answer) {
+void PushWrong(World& world, SessionId session, RolloutMeta meta,
+               Answer<shard::PutRolloutsReply> answer) {
   const ShardId id = meta.lease.attempt.shard();
   const shard::State& shard = world.node.shard(id);
   const std::optional<TaskId> task = shard.TaskOf(meta.lease.attempt);
@@ -202,14 +212,18 @@ void PushWrong(World& world, SessionId session, RolloutMeta meta, Answer<shard::
   const bool looks = quiet && Looks(world);
   const uint64_t before = looks ? shard.Hash() : 0;
   auto result = std::make_shared<std::optional<PushResult>>();
-  world.node.Push(session, {meta}, [&world, what, result, answer = std::move(answer)](shard::PutRolloutsReply reply) {
-    *result = reply.outcomes[0].result;
-    if (**result == PushResult::kAccepted && !Mutated(world)) world.alarm(kBadInput, absl::StrCat(what, " is accepted"));
-    answer(std::move(reply));
-  });
+  world.node.Push(
+      session, {meta},
+      [&world, what, result, answer = std::move(answer)](shard::PutRolloutsReply reply) {
+        *result = reply.outcomes[0].result;
+        if (**result == PushResult::kAccepted && !Mutated(world))
+          world.alarm(kBadInput, absl::StrCat(what, " is accepted"));
+        answer(std::move(reply));
+      });
   // A push that comes late, or for an abandoned branch, is counted.
   if (!looks || !*result || **result == PushResult::kLate || **result == PushResult::kStale) return;
-  if (before != shard.Hash() && !Mutated(world)) world.alarm(kBadInput, absl::StrCat(what, " changes the state"));
+  if (before != shard.Hash() && !Mutated(world))
+    world.alarm(kBadInput, absl::StrCat(what, " changes the state"));
 }
 
 shard::LateReward WrongReward(World& world, shard::LateReward reward) {
@@ -230,7 +244,9 @@ shard::LateReward WrongReward(World& world, shard::LateReward reward) {
 void AskWrongLedger(World& world) {
   world.stats.Count(Fault::kBadInput);
   const uint64_t kind = world.dice.Below(4);
-  auto [what, command] = kind == 0 ? WrongSource(world) : kind == 1 ? WrongVersion(world) : WrongStep(world);
+  auto [what, command] = kind == 0   ? WrongSource(world)
+                         : kind == 1 ? WrongVersion(world)
+                                     : WrongStep(world);
   const uint64_t before = world.node.ledger().Hash();
   absl::Status status;
   const auto take = [&status](const auto& reply) { status = reply.status; };
@@ -276,7 +292,8 @@ void AddWrongTasks(World& world) {
   if (world.node.waiters(shard) > 0) return;
   const uint64_t before = world.node.shard(shard).Hash();
   absl::Status status;
-  world.node.AddTasks(shard, {source, {task}}, [&status](const shard::AddTasksReply& reply) { status = reply.status; });
+  world.node.AddTasks(shard, {source, {task}},
+                      [&status](const shard::AddTasksReply& reply) { status = reply.status; });
   Refused(world, what, status, before, world.node.shard(shard).Hash());
 }
 

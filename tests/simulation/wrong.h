@@ -8,7 +8,8 @@
 namespace forebay::simulation {
 
 // Pushes `meta` with something wrong about it.
-void PushWrong(World& world, SessionId session, shard::RolloutMeta meta, Answer<shard::PutRolloutsReply> answer);
+void PushWrong(World& world, SessionId session, shard::RolloutMeta meta,
+               Answer<shard::PutRolloutsReply> answer);
 shard::LateReward WrongReward(World& world, shard::LateReward reward);
 // Asks the ledger for something that it must not do.
 void AskWrongLedger(World& world);

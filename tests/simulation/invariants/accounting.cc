@@ -1,9 +1,9 @@
-// 3. At every moment each acknowledged rollout is exactly one of: held, reserved by one revision, in one committed step, dropped
-// with a reason.
+// 3. At every moment each acknowledged rollout is exactly one of: held, reserved by one revision,
+// in one committed step, dropped with a reason.
 //
-// The model: a rollout is known by its payload from the acknowledgement on; it is gone when its payload is declared dead, and
-// trained when a step whose plan names it is committed. What the shard holds must be what is not gone, one by one, and its
-// counters must be the model's.
+// The model: a rollout is known by its payload from the acknowledgement on; it is gone when its
+// payload is declared dead, and trained when a step whose plan names it is committed. What the
+// shard holds must be what is not gone, one by one, and its counters must be the model's.
 #include <map>
 #include <set>
 #include <tuple>
@@ -31,23 +31,28 @@ struct Sums {
 
 class Accounting final : public Invariant {
  public:
-  explicit Accounting(Checker* checker) : Invariant("3 accounting of acknowledged rollouts", checker) {}
+  explicit Accounting(Checker* checker)
+      : Invariant("3 accounting of acknowledged rollouts", checker) {}
 
   void OnAssigned(SessionId, const shard::Assignment& assignment) override {
     source_of_.insert_or_assign(assignment.attempt.value, assignment.task.source());
   }
 
-  void OnPushed(SessionId, const shard::RolloutMeta& meta, const shard::PushOutcome& outcome) override {
+  void OnPushed(SessionId, const shard::RolloutMeta& meta,
+                const shard::PushOutcome& outcome) override {
     if (outcome.result != shard::PushResult::kAccepted || meta.partial) return;
     const ShardId shard = meta.lease.attempt.shard();
     const auto source = source_of_.find(meta.lease.attempt.value);
-    if (source == source_of_.end()) return Violated(absl::StrCat("attempt ", meta.lease.attempt.value, " was never assigned"));
-    const codec::SourceSettings& settings = node().shard(shard).curriculum().source(source->second)->settings();
-    const bool retried =
-        meta.status == shard::RolloutStatus::kAborted && settings.aborted == codec::AbortedRule::kRetry;
+    if (source == source_of_.end())
+      return Violated(absl::StrCat("attempt ", meta.lease.attempt.value, " was never assigned"));
+    const codec::SourceSettings& settings =
+        node().shard(shard).curriculum().source(source->second)->settings();
+    const bool retried = meta.status == shard::RolloutStatus::kAborted &&
+                         settings.aborted == codec::AbortedRule::kRetry;
     if (retried) return;
     if (!taken_.insert({meta.lease.attempt.value, meta.lease.token}).second) {
-      return Violated(absl::StrCat("attempt ", meta.lease.attempt.value, " is accepted twice under token ", meta.lease.token));
+      return Violated(absl::StrCat("attempt ", meta.lease.attempt.value,
+                                   " is accepted twice under token ", meta.lease.token));
     }
     Accept(shard, source->second, meta.payload);
   }
@@ -84,8 +89,9 @@ class Accounting final : public Invariant {
       }
       Known& rollout = known_[found->second];
       if (rollout.trained || rollout.gone) {
-        return Violated(absl::StrCat("step ", commit->step.value, " trains payload ", payload.value, ", which is ",
-                                     rollout.trained ? "trained" : "dropped", " already"));
+        return Violated(absl::StrCat("step ", commit->step.value, " trains payload ", payload.value,
+                                     ", which is ", rollout.trained ? "trained" : "dropped",
+                                     " already"));
       }
       rollout.trained = true;
     }
@@ -111,7 +117,8 @@ class Accounting final : public Invariant {
       CheckReserved(shard);
     }
     if (seen != kept) {
-      Violated(absl::StrCat(kept, " acknowledged rollouts are neither trained nor dropped, and ", seen, " are held"));
+      Violated(absl::StrCat(kept, " acknowledged rollouts are neither trained nor dropped, and ",
+                            seen, " are held"));
     }
     const absl::Status status = node().ledger().InvariantsHold();
     if (!status.ok()) Violated(absl::StrCat("ledger: ", status.message()));
@@ -152,8 +159,8 @@ class Accounting final : public Invariant {
       for (const uint64_t count : counters.dropped) dropped += count;
       const auto compare = [&](const char* what, uint64_t counted, uint64_t known) {
         if (counted == known) return;
-        Violated(absl::StrCat("shard ", shard.value, " source ", view.source.value, ": ", what, " ", counted,
-                              ", from outside ", known));
+        Violated(absl::StrCat("shard ", shard.value, " source ", view.source.value, ": ", what, " ",
+                              counted, ", from outside ", known));
       };
       compare("accepted", counters.accepted, sums.accepted);
       compare("trained", counters.trained, sums.trained);
@@ -163,7 +170,8 @@ class Accounting final : public Invariant {
     }
   }
 
-  // With no message on its way, the groups that a shard has reserved are those that live steps hold.
+  // With no message on its way, the groups that a shard has reserved are those that live steps
+  // hold.
   void CheckReserved(ShardId shard) {
     if (!node().ledger().outbox(shard).Unacknowledged().empty()) return;
     if (!node().shard(shard).to_ledger().Unacknowledged().empty()) return;
@@ -179,14 +187,14 @@ class Accounting final : public Invariant {
       }
     }
     if (reserved != planned) {
-      Violated(absl::StrCat("shard ", shard.value, " holds ", reserved.size(), " rollouts reserved, the ledger ",
-                            planned.size(), ", or others"));
+      Violated(absl::StrCat("shard ", shard.value, " holds ", reserved.size(),
+                            " rollouts reserved, the ledger ", planned.size(), ", or others"));
     }
   }
 
-  absl::flat_hash_map<uint64_t, SourceId> source_of_;           // by attempt; never iterated
-  absl::flat_hash_set<std::pair<uint64_t, uint32_t>> taken_;    // attempt, token; never iterated
-  absl::flat_hash_map<uint64_t, size_t> index_;                 // by payload; never iterated
+  absl::flat_hash_map<uint64_t, SourceId> source_of_;         // by attempt; never iterated
+  absl::flat_hash_set<std::pair<uint64_t, uint32_t>> taken_;  // attempt, token; never iterated
+  absl::flat_hash_map<uint64_t, size_t> index_;               // by payload; never iterated
   std::vector<Known> known_;
   std::map<StepId, std::vector<PayloadId>> plans_;
   std::map<std::pair<ShardId, SourceId>, Sums> sums_;
@@ -194,6 +202,8 @@ class Accounting final : public Invariant {
 
 }  // namespace
 
-std::unique_ptr<Invariant> MakeAccounting(Checker* checker) { return std::make_unique<Accounting>(checker); }
+std::unique_ptr<Invariant> MakeAccounting(Checker* checker) {
+  return std::make_unique<Accounting>(checker);
+}
 
 }  // namespace forebay::simulation

@@ -25,7 +25,8 @@ void Checker::OnLedgerCommand(const ledger::Command& command) {
 void Checker::OnAssigned(SessionId session, const shard::Assignment& assignment) {
   Tell([&](Observer& o) { o.OnAssigned(session, assignment); });
 }
-void Checker::OnPushed(SessionId session, const shard::RolloutMeta& meta, const shard::PushOutcome& outcome) {
+void Checker::OnPushed(SessionId session, const shard::RolloutMeta& meta,
+                       const shard::PushOutcome& outcome) {
   using enum shard::PushResult;
   if (outcome.result == kLate || outcome.result == kLeaseLost) stats_->Count(Fault::kLatePush);
   if (outcome.result == kDuplicate) stats_->Count(Fault::kRepeatedPush);
@@ -37,7 +38,8 @@ void Checker::OnGroupPushed(const shard::PutGroup& group, const shard::PutRollou
 void Checker::OnRewarded(const shard::LateReward& reward, shard::PushResult result) {
   Tell([&](Observer& o) { o.OnRewarded(reward, result); });
 }
-void Checker::OnRenewed(SessionId session, const shard::LeaseRef& lease, shard::LeaseAction action) {
+void Checker::OnRenewed(SessionId session, const shard::LeaseRef& lease,
+                        shard::LeaseAction action) {
   Tell([&](Observer& o) { o.OnRenewed(session, lease, action); });
 }
 void Checker::OnTrainerAnswer(const ledger::Command& command, const ledger::Reply& reply) {
@@ -47,7 +49,8 @@ void Checker::OnTrainerAnswer(const ledger::Command& command, const ledger::Repl
   }
   Tell([&](Observer& o) { o.OnTrainerAnswer(command, reply); });
 }
-void Checker::OnFetched(Generation generation, StepId step, Revision revision, const ledger::MicroBatchRef& ref,
+void Checker::OnFetched(Generation generation, StepId step, Revision revision,
+                        const ledger::MicroBatchRef& ref,
                         const absl::StatusOr<ledger::MicroBatchView>& view) {
   Tell([&](Observer& o) { o.OnFetched(generation, step, revision, ref, view); });
 }

@@ -1,6 +1,8 @@
-// One invariant of the design's section 7: it sees the facts, keeps a model of its own, and says when something is wrong.
+// One invariant of the design's section 7: it sees the facts, keeps a model of its own, and says
+// when something is wrong.
 //
-// Not thread-safe. Each lives for one history. The Checker hands every fact to every invariant, and remembers the first violation.
+// Not thread-safe. Each lives for one history. The Checker hands every fact to every invariant, and
+// remembers the first violation.
 #pragma once
 
 #include <functional>
@@ -51,12 +53,15 @@ class Checker final : public Observer {
   void OnShardCommand(ShardId shard, const shard::Command& command) override;
   void OnLedgerCommand(const ledger::Command& command) override;
   void OnAssigned(SessionId session, const shard::Assignment& assignment) override;
-  void OnPushed(SessionId session, const shard::RolloutMeta& meta, const shard::PushOutcome& outcome) override;
+  void OnPushed(SessionId session, const shard::RolloutMeta& meta,
+                const shard::PushOutcome& outcome) override;
   void OnGroupPushed(const shard::PutGroup& group, const shard::PutRolloutsReply& reply) override;
   void OnRewarded(const shard::LateReward& reward, shard::PushResult result) override;
-  void OnRenewed(SessionId session, const shard::LeaseRef& lease, shard::LeaseAction action) override;
+  void OnRenewed(SessionId session, const shard::LeaseRef& lease,
+                 shard::LeaseAction action) override;
   void OnTrainerAnswer(const ledger::Command& command, const ledger::Reply& reply) override;
-  void OnFetched(Generation generation, StepId step, Revision revision, const ledger::MicroBatchRef& ref,
+  void OnFetched(Generation generation, StepId step, Revision revision,
+                 const ledger::MicroBatchRef& ref,
                  const absl::StatusOr<ledger::MicroBatchView>& view) override;
   void OnPayloadDead(PayloadId payload) override;
   void OnReserved(ShardId shard, const codec::Reserved& reserved) override;
@@ -77,15 +82,16 @@ class Checker final : public Observer {
   std::vector<std::unique_ptr<Invariant>> invariants_;
 };
 
-std::unique_ptr<Invariant> MakeAccounting(Checker* checker);            // 3
-std::unique_ptr<Invariant> MakeOneLiveLease(Checker* checker);          // 4
-std::unique_ptr<Invariant> MakeStepCommittedOnce(Checker* checker);     // 5
-std::unique_ptr<Invariant> MakeNoStaleRollout(Checker* checker);        // 6
+std::unique_ptr<Invariant> MakeAccounting(Checker* checker);              // 3
+std::unique_ptr<Invariant> MakeOneLiveLease(Checker* checker);            // 4
+std::unique_ptr<Invariant> MakeStepCommittedOnce(Checker* checker);       // 5
+std::unique_ptr<Invariant> MakeNoStaleRollout(Checker* checker);          // 6
 std::unique_ptr<Invariant> MakeEqualPositionEqualHash(Checker* checker);  // 7
-std::unique_ptr<Invariant> MakePayloadsNamedByState(Checker* checker);  // 9
-std::unique_ptr<Invariant> MakeMemoryLimits(Checker* checker);          // 12
+std::unique_ptr<Invariant> MakePayloadsNamedByState(Checker* checker);    // 9
+std::unique_ptr<Invariant> MakeMemoryLimits(Checker* checker);            // 12
 
-// 13. Not of the Checker's facts but of virtual time: what the run must have done so long after the last fault.
+// 13. Not of the Checker's facts but of virtual time: what the run must have done so long after the
+// last fault.
 class Progress {
  public:
   static constexpr uint64_t kWithinMs = 20 * 60 * 1000;
@@ -97,7 +103,9 @@ class Progress {
     steps_ = steps;
   }
   bool Shown(uint64_t steps) const { return steps >= steps_ + kSteps; }
-  bool Late(uint64_t now_ms, uint64_t steps) const { return !Shown(steps) && now_ms > healed_ms_ + kWithinMs; }
+  bool Late(uint64_t now_ms, uint64_t steps) const {
+    return !Shown(steps) && now_ms > healed_ms_ + kWithinMs;
+  }
 
  private:
   uint64_t healed_ms_ = 0;

@@ -9,7 +9,8 @@
 namespace forebay::simulation {
 namespace {
 
-// Messages that one end may have to send again: the other acknowledges each, and answers come from work that is bounded.
+// Messages that one end may have to send again: the other acknowledges each, and answers come from
+// work that is bounded.
 constexpr size_t kUnacknowledgedMax = 4'096;
 
 class MemoryLimits final : public Invariant {
@@ -27,17 +28,20 @@ class MemoryLimits final : public Invariant {
       AtMost("sessions", machine.sessions().size(), shard::kSessionsMax);
       AtMost("evaluation runs", machine.evals().size(), shard::kEvalRunsMax);
       AtMost("waiting requests", node().waiters(id), shard::PrimaryOptions().waiters_max);
-      AtMost("messages to the ledger", shard.to_ledger().Unacknowledged().size(), kUnacknowledgedMax);
-      AtMost("messages to a shard", node().ledger().outbox(id).Unacknowledged().size(), kUnacknowledgedMax);
+      AtMost("messages to the ledger", shard.to_ledger().Unacknowledged().size(),
+             kUnacknowledgedMax);
+      AtMost("messages to a shard", node().ledger().outbox(id).Unacknowledged().size(),
+             kUnacknowledgedMax);
       uint64_t live = 0;
       for (const shard::SourceView& view : shard.Sources()) {
         live += view.groups_open + view.groups_ready + view.groups_reserved;
       }
-      AtMost("groups", machine.tables().groups().used(), live + shard::kClosedGroupsMax);
+      AtMost("groups", machine.tables().groups().used(), live + options().closed_groups_max);
     }
     AtMost("payload bytes that shards name", named, node().payloads().used());
     const auto steps = node().ledger().StepsNewestFirst();
-    AtMost("steps", steps.size(), ledger::kCommittedStepsKept + node().ledger().options().open_steps_max);
+    AtMost("steps", steps.size(),
+           ledger::kCommittedStepsKept + node().ledger().options().open_steps_max);
     uint64_t plans = 0;
     for (const ledger::Step* step : steps) plans += !step->live() && !step->rollouts.empty();
     AtMost("plans of steps that are over", plans, 0);
@@ -53,6 +57,8 @@ class MemoryLimits final : public Invariant {
 
 }  // namespace
 
-std::unique_ptr<Invariant> MakeMemoryLimits(Checker* checker) { return std::make_unique<MemoryLimits>(checker); }
+std::unique_ptr<Invariant> MakeMemoryLimits(Checker* checker) {
+  return std::make_unique<MemoryLimits>(checker);
+}
 
 }  // namespace forebay::simulation

@@ -1,5 +1,5 @@
-// 9, as far as it concerns a store in RAM. Every payload that state names exists, and every payload that exists is named by state,
-// once. That none is freed twice is checked where it is freed.
+// 9, as far as it concerns a store in RAM. Every payload that state names exists, and every payload
+// that exists is named by state, once. That none is freed twice is checked where it is freed.
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -11,7 +11,8 @@ namespace {
 
 class PayloadsNamedByState final : public Invariant {
  public:
-  explicit PayloadsNamedByState(Checker* checker) : Invariant("9 payloads named by state exist", checker) {}
+  explicit PayloadsNamedByState(Checker* checker)
+      : Invariant("9 payloads named by state exist", checker) {}
 
   void OnScan() override {
     Names payloads{node().payloads(), "payload", this};
@@ -26,7 +27,8 @@ class PayloadsNamedByState final : public Invariant {
         if (tables.attempts().InUse(slot)) payloads.Add(tables.attempt(slot).partial);
       }
       for (const auto& source : machine.curriculum().sources()) {
-        for (uint32_t i = 0; i < source->tasks().size(); ++i) contents.Add(source->tasks()[i].content);
+        for (uint32_t i = 0; i < source->tasks().size(); ++i)
+          contents.Add(source->tasks()[i].content);
       }
     }
     for (const ledger::Step* step : node().ledger().StepsNewestFirst()) {
@@ -35,7 +37,8 @@ class PayloadsNamedByState final : public Invariant {
       }
       for (const ledger::HeldRollout& rollout : step->rollouts) {
         if (!node().payloads().Alive(rollout.payload)) {
-          Violated(absl::StrCat("step ", step->step.value, " holds payload ", rollout.payload.value, ", which is gone"));
+          Violated(absl::StrCat("step ", step->step.value, " holds payload ", rollout.payload.value,
+                                ", which is gone"));
         }
       }
     }
@@ -54,8 +57,10 @@ class PayloadsNamedByState final : public Invariant {
     void Add(PayloadId id) {
       if (id == PayloadId()) return;
       named.resize(store.ids() + 1);
-      if (!store.Alive(id)) return invariant->Violated(absl::StrCat(what, " ", id.value, " is named, and is gone"));
-      if (named[id.value]) return invariant->Violated(absl::StrCat(what, " ", id.value, " is named twice"));
+      if (!store.Alive(id))
+        return invariant->Violated(absl::StrCat(what, " ", id.value, " is named, and is gone"));
+      if (named[id.value])
+        return invariant->Violated(absl::StrCat(what, " ", id.value, " is named twice"));
       named[id.value] = true;
       ++count;
     }
@@ -63,7 +68,8 @@ class PayloadsNamedByState final : public Invariant {
       if (count == store.alive()) return;
       uint64_t lost = 1;
       while (!store.Alive(PayloadId(lost)) || (lost < named.size() && named[lost])) ++lost;
-      invariant->Violated(absl::StrCat(what, " ", lost, " is leaked, with ", store.alive() - count - 1, " others"));
+      invariant->Violated(
+          absl::StrCat(what, " ", lost, " is leaked, with ", store.alive() - count - 1, " others"));
     }
   };
 };

@@ -1,8 +1,8 @@
-// 5. A step is committed at most once per branch, in order, under one revision and one generation; a re-fetched micro-batch is
-// the same bytes.
+// 5. A step is committed at most once per branch, in order, under one revision and one generation;
+// a re-fetched micro-batch is the same bytes.
 //
-// The model: the newest generation and, by step, the newest revision that were seen; by (step, revision) the plan's hash, and by
-// micro-batch the hash of what a fetch was given.
+// The model: the newest generation and, by step, the newest revision that were seen; by (step,
+// revision) the plan's hash, and by micro-batch the hash of what a fetch was given.
 #include <bit>
 #include <map>
 #include <tuple>
@@ -21,18 +21,20 @@ uint64_t HashOf(const MicroBatchView& view) {
   uint64_t hash = 0;
   const auto add = [&hash](uint64_t word) { hash = HashCombine(hash, word); };
   for (const ledger::Slot& slot : view.slots) {
-    for (const uint64_t word : {slot.payload.value, slot.payload_bytes, slot.rollout.value, slot.group.value,
-                                slot.task.value, uint64_t{slot.sequence}, uint64_t{slot.sequence_count},
-                                uint64_t{slot.tokens}, uint64_t{slot.prompt_tokens}, uint64_t{slot.loss_tokens},
-                                uint64_t{slot.rollout_loss_tokens}, uint64_t{std::bit_cast<uint32_t>(slot.reward)},
-                                uint64_t{std::bit_cast<uint32_t>(slot.advantage)}, uint64_t{slot.version},
-                                uint64_t{slot.lag}, uint64_t{slot.mask_below}}) {
+    for (const uint64_t word :
+         {slot.payload.value, slot.payload_bytes, slot.rollout.value, slot.group.value,
+          slot.task.value, uint64_t{slot.sequence}, uint64_t{slot.sequence_count},
+          uint64_t{slot.tokens}, uint64_t{slot.prompt_tokens}, uint64_t{slot.loss_tokens},
+          uint64_t{slot.rollout_loss_tokens}, uint64_t{std::bit_cast<uint32_t>(slot.reward)},
+          uint64_t{std::bit_cast<uint32_t>(slot.advantage)}, uint64_t{slot.version},
+          uint64_t{slot.lag}, uint64_t{slot.mask_below}}) {
       add(word);
     }
   }
-  for (const uint64_t word : {view.tokens, view.padded_tokens, view.mini_batch.loss_tokens, view.mini_batch.tokens,
-                              view.mini_batch.sequences, view.mini_batch.rollouts, view.mini_batch.groups,
-                              uint64_t{view.mini_batch.dp}}) {
+  for (const uint64_t word :
+       {view.tokens, view.padded_tokens, view.mini_batch.loss_tokens, view.mini_batch.tokens,
+        view.mini_batch.sequences, view.mini_batch.rollouts, view.mini_batch.groups,
+        uint64_t{view.mini_batch.dp}}) {
     add(word);
   }
   return hash;
@@ -40,16 +42,20 @@ uint64_t HashOf(const MicroBatchView& view) {
 
 class StepCommittedOnce final : public Invariant {
  public:
-  explicit StepCommittedOnce(Checker* checker) : Invariant("5 a step is committed once, its plan stands", checker) {}
+  explicit StepCommittedOnce(Checker* checker)
+      : Invariant("5 a step is committed once, its plan stands", checker) {}
 
   void OnStepChanged(const ledger::Step& step) override {
     Revision& newest = revisions_[step.step];
-    if (step.revision < newest) Violated(absl::StrCat("step ", step.step.value, " goes back to revision ", step.revision.value));
+    if (step.revision < newest)
+      Violated(
+          absl::StrCat("step ", step.step.value, " goes back to revision ", step.revision.value));
     newest = step.revision;
     if (step.state != ledger::StepState::kSealed) return;
     const auto [plan, first] = plans_.try_emplace({step.step, step.revision}, step.plan_hash);
     if (!first && plan->second != step.plan_hash) {
-      Violated(absl::StrCat("step ", step.step.value, " revision ", step.revision.value, " has a second plan"));
+      Violated(absl::StrCat("step ", step.step.value, " revision ", step.revision.value,
+                            " has a second plan"));
     }
   }
 
@@ -63,7 +69,8 @@ class StepCommittedOnce final : public Invariant {
     }
     const std::optional<Generation> generation = GenerationOf(command);
     if (generation && *generation != newest_) {
-      return Violated(absl::StrCat("a call of generation ", generation->value, " is obeyed, and ", newest_.value, " began"));
+      return Violated(absl::StrCat("a call of generation ", generation->value, " is obeyed, and ",
+                                   newest_.value, " began"));
     }
     if (const auto* open = std::get_if<ledger::OpenStep>(&command)) {
       if (const ledger::Step* step = node().ledger().step(open->step)) OnStepChanged(*step);
@@ -80,8 +87,8 @@ class StepCommittedOnce final : public Invariant {
                  const absl::StatusOr<MicroBatchView>& view) override {
     if (!view.ok()) return;
     const auto wrong = [&](const char* what) {
-      Violated(absl::StrCat("step ", step.value, " revision ", revision.value, " micro-batch ", ref.dp_rank, "/",
-                            ref.mini_batch, "/", ref.micro_batch, ": ", what));
+      Violated(absl::StrCat("step ", step.value, " revision ", revision.value, " micro-batch ",
+                            ref.dp_rank, "/", ref.mini_batch, "/", ref.micro_batch, ": ", what));
     };
     if (generation != newest_) return wrong("fetched by an old generation");
     if (step < next_) return wrong("fetched after its commit");
@@ -94,7 +101,8 @@ class StepCommittedOnce final : public Invariant {
       return wrong("columns that were written are missing, or others are there");
     }
     for (const ledger::WrittenColumn& column : view->written) {
-      if (written->second[column.name] != column.payload) return wrong("another column than was written last");
+      if (written->second[column.name] != column.payload)
+        return wrong("another column than was written last");
     }
   }
 
@@ -112,11 +120,13 @@ class StepCommittedOnce final : public Invariant {
 
   void OnCommitted(const ledger::CommitStep& commit, const ledger::CommitReply& reply) {
     const auto wrong = [&](const char* what) {
-      Violated(absl::StrCat("step ", commit.step.value, " revision ", commit.revision.value, ": ", what));
+      Violated(absl::StrCat("step ", commit.step.value, " revision ", commit.revision.value, ": ",
+                            what));
     };
     if (reply.already_committed) {
       const auto found = committed_.find(commit.step);
-      if (found == committed_.end() || found->second != commit.revision) wrong("it was never committed so");
+      if (found == committed_.end() || found->second != commit.revision)
+        wrong("it was never committed so");
       return;
     }
     if (commit.step != next_) return wrong("committed out of order, or twice");
@@ -148,6 +158,8 @@ class StepCommittedOnce final : public Invariant {
 
 }  // namespace
 
-std::unique_ptr<Invariant> MakeStepCommittedOnce(Checker* checker) { return std::make_unique<StepCommittedOnce>(checker); }
+std::unique_ptr<Invariant> MakeStepCommittedOnce(Checker* checker) {
+  return std::make_unique<StepCommittedOnce>(checker);
+}
 
 }  // namespace forebay::simulation

@@ -60,6 +60,20 @@ TEST(Eval, EachTaskIsTriedSoManyTimesAndTheResultStays) {
   h.CheckState();
 }
 
+TEST(Eval, WhatWasSavedOfAnAttemptThatIsGivenUpIsFreed) {
+  EvalHarness h(1, 1);
+  h.StartRun(1, 1);
+  RolloutMeta saved = h.Meta(h.AcquireAt(1, 0).assignments.at(0), 0);
+  saved.partial = true;
+  ASSERT_EQ(h.Push(saved), PushResult::kAccepted);
+  const Assignment again = h.AcquireAt(1, 0).assignments.at(0);
+  ASSERT_EQ(again.partial, saved.payload);
+  h.Apply(Fail{kActor, {{again.attempt, again.token}}, "it broke"});
+  EXPECT_EQ(h.effects.dead_payloads, std::vector<PayloadId>{saved.payload});
+  EXPECT_EQ(h.state.Eval(EvalRunId(1))->failed, 1u);
+  h.CheckState();
+}
+
 TEST(Eval, OnlyActorsWithTheVersionGetIt) {
   EvalHarness h(2);
   h.FromLedger(h.Versions(3));

@@ -1,0 +1,63 @@
+// What the simulator promises: a seed is a history, every kind of fault happens, and a run that is
+// stuck is found.
+#include "tests/simulation/simulation.h"
+
+#include <gtest/gtest.h>
+
+namespace forebay::simulation {
+namespace {
+
+std::string Text(const std::optional<Violation>& violation) {
+  return violation ? violation->invariant + ": " + violation->what : "";
+}
+
+TEST(Simulation, TheSameSeedIsTheSameHistory) {
+  HistoryOptions options = DrawHistory(42);
+  options.events = 5'000;
+  const HistoryResult first = RunHistory(options);
+  const HistoryResult second = RunHistory(options);
+  EXPECT_EQ(Text(first.violation), "");
+  EXPECT_GE(first.stats.events, options.events);
+  EXPECT_EQ(first.stats.Text(), second.stats.Text());
+  EXPECT_EQ(first.plan_hashes, second.plan_hashes);
+}
+
+TEST(Simulation, EveryKindOfFaultHappens) {
+  Stats stats;
+  for (uint64_t seed = 1; seed <= 120; ++seed) {
+    HistoryOptions options = DrawHistory(seed);
+    options.events = 6'000;
+    const HistoryResult result = RunHistory(options);
+    ASSERT_EQ(Text(result.violation), "") << "seed " << seed;
+    stats.Add(result.stats);
+  }
+  for (size_t i = 0; i < kFaults; ++i)
+    EXPECT_GT(stats.faults[i], 0u) << Name(static_cast<Fault>(i));
+  EXPECT_GT(stats.evals, 0u);
+}
+
+TEST(Simulation, ARunWithoutActorsIsFoundToBeStuck) {
+  HistoryOptions options = DrawHistory(3);
+  options.actors = 0;
+  options.events = 1'000;
+  const HistoryResult result = RunHistory(options);
+  ASSERT_TRUE(result.violation);
+  EXPECT_EQ(result.violation->invariant, Progress::kName);
+}
+
+TEST(Simulation, AViolationIsReplayedToTheEvent) {
+  HistoryOptions options;
+  HistoryResult first;
+  for (uint64_t seed = 1; !first.violation; ++seed) {
+    options = DrawHistory(seed);
+    options.mutations.accept_duplicates = true;
+    first = RunHistory(options);
+  }
+  const HistoryResult second = RunHistory(options, first.event);
+  EXPECT_EQ(Text(first.violation), Text(second.violation));
+  EXPECT_EQ(first.event, second.event);
+  EXPECT_FALSE(second.last_events.empty());
+}
+
+}  // namespace
+}  // namespace forebay::simulation
