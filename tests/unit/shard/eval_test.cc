@@ -68,7 +68,7 @@ TEST(Eval, WhatWasSavedOfAnAttemptThatIsGivenUpIsFreed) {
   ASSERT_EQ(h.Push(saved), PushResult::kAccepted);
   const Assignment again = h.AcquireAt(1, 0).assignments.at(0);
   ASSERT_EQ(again.partial, saved.payload);
-  h.Apply(Fail{kActor, {{again.attempt, again.token}}, "it broke"});
+  h.Apply(Fail{h.kActor, {{again.attempt, again.token}}, "it broke"});
   EXPECT_EQ(h.effects.dead_payloads, std::vector<PayloadId>{saved.payload});
   EXPECT_EQ(h.state.Eval(EvalRunId(1))->failed, 1u);
   h.CheckState();
