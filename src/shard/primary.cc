@@ -31,7 +31,7 @@ struct AttemptClock {
   uint32_t generated_tokens = 0;
 };
 
-// Of a group: its deadline. A slot may have a new group by now.
+// Of a group: its deadline. It may outlive the group, until another group has the slot.
 struct GroupClock {
   GroupId group;
 };
@@ -124,11 +124,14 @@ uint32_t Primary::Impl::LeaseMs(uint32_t attempt) const {
 void Primary::Impl::StartLease(uint64_t now_ms, uint32_t attempt) {
   const uint32_t group = tables().attempt(attempt).group;
   attempts.Set(attempt, now_ms + LeaseMs(attempt)) = AttemptClock{now_ms, 0};
-  const uint64_t deadline_ms = SettingsOf(group).complete_deadline_ms;
-  if (deadline_ms == 0 || tables().group(group).eval != kNone) return;
   const GroupClock* clock = groups.data(group);
   const GroupId id = tables().IdOfGroup(group);
-  if (clock == nullptr || clock->group != id) groups.Set(group, now_ms + deadline_ms) = {id};
+  if (clock != nullptr && clock->group == id) return;
+  // The group that had the slot before may have left its clock.
+  groups.Cancel(group);
+  const uint64_t deadline_ms = SettingsOf(group).complete_deadline_ms;
+  if (deadline_ms == 0 || tables().group(group).eval != kNone) return;
+  groups.Set(group, now_ms + deadline_ms) = {id};
 }
 
 // After its attempt's state may have changed: the lease's clock ends, that of a missing reward

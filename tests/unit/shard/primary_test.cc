@@ -306,6 +306,27 @@ TEST(Primary, AGroupsDeadlineRunsFromItsFirstAssignment) {
   EXPECT_EQ(h.View().groups_ready, 1u);
 }
 
+TEST(Primary, AGroupDoesNotInheritTheDeadlineOfTheOneThatHadItsSlot) {
+  PrimaryHarness h;
+  h.state = State({.shard = ShardId(3), .run_seed = 7, .closed_groups_max = 1});
+  h.ledger_number = 0;
+  h.settings.complete_deadline_ms = 5'000;
+  h.Start();
+  h.primary = std::make_unique<Primary>(h.state, h.now, h.options);
+  for (int group = 0; group < 2; ++group) {
+    for (const Assignment& a : h.Leases(4)) h.Propose(PutRollouts{Harness::kActor, {h.Meta(a, 1)}});
+  }
+  h.settings.complete_deadline_ms = 0;
+  h.PutSource();
+  const auto a = h.Leases(4);
+  ASSERT_EQ(a.at(0).group.slot(), 0u);
+  for (size_t i = 0; i < 2; ++i)
+    h.Propose(PutRollouts{Harness::kActor, {h.Meta(a[i], static_cast<double>(i))}});
+  h.AdvanceTo(h.now + 6'000);
+  EXPECT_EQ(h.View().groups_ready, 0u);
+  EXPECT_EQ(h.View().groups_open, 1u);
+}
+
 TEST(Primary, ARewardThatDoesNotComeIsTimedOut) {
   PrimaryHarness h;
   h.settings.reward_timeout_ms = 3'000;
