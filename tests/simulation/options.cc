@@ -124,7 +124,13 @@ HistoryOptions DrawHistory(uint64_t seed) {
     if (dice.OneIn(2)) o.restart_one_in = dice.Between(500, 5'000);
   }
   // An attempt takes about 10 KB here.
-  if (dice.OneIn(3)) o.payload_bytes_max = dice.Between(100, 2'000) << 10;
+  if (dice.OneIn(3)) {
+    // Two steps must fit, with what is ready beside them; an attempt takes about 10 bytes a token.
+    const double tokens = o.tokens_per_step > 0
+                              ? static_cast<double>(o.tokens_per_step)
+                              : o.groups_per_step * 2'500.0 * (1 + o.length_drift);
+    o.payload_bytes_max = static_cast<uint64_t>(tokens * 10 * (3 + 3 * dice.Unit())) + 100'000;
+  }
   if (dice.OneIn(2)) o.closed_groups_max = static_cast<uint32_t>(dice.Between(4, 200));
   o.source_change = Maybe(dice, 0.2);
   o.quarantine = Maybe(dice, 0.2);

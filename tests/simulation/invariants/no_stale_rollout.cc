@@ -132,12 +132,13 @@ class NoStaleRollout final : public Invariant {
   }
 
   void OnGroupPushed(const shard::PutGroup& group, const shard::PutRolloutsReply& reply) override {
+    const ShardId shard = node().ShardOf(group.task.external_hash);
     for (size_t i = 0; i < group.rollouts.size() && i < reply.outcomes.size(); ++i) {
       if (reply.outcomes[i].result != shard::PushResult::kAccepted) continue;
       const shard::RolloutMeta& meta = group.rollouts[i];
       Pushed pushed;
       pushed.source = group.source;
-      pushed.assigned = node().ledger().published().version;
+      pushed.assigned = node().shard(shard).versions().published;
       pushed.sequences = {meta.first};
       pushed.sequences.insert(pushed.sequences.end(), meta.more.begin(), meta.more.end());
       pushed.rewards = meta.rewards_present;
