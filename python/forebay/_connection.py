@@ -237,6 +237,7 @@ class Connection:
         begin = time.monotonic()
         deadline = begin + (self.timeout if timeout is None else timeout)
         backoff = Backoff()
+        failure: Optional[_errors.ForebayError] = None
         while True:
             left = deadline - time.monotonic()
             call = stub.future(body, timeout=max(left, 0.001), metadata=self._metadata)
@@ -248,8 +249,10 @@ class Connection:
                 except grpc.FutureCancelledError:
                     raise _errors.Cancelled(f"cancelled ({method})") from None
                 except grpc.RpcError as error:
+                    if failure is not None and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                        raise failure from None  # what the last whole try said, says more
                     pause = self._pause_before_retry(error, method, backoff, begin, deadline, wait)
-                    failure = _errors.from_rpc(error, method)
+                    failure = self._failure(error, method)
             if scope.wait(pause):
                 raise _errors.Cancelled(f"cancelled ({method})") from failure
 
@@ -269,10 +272,13 @@ class Connection:
             pause = backoff.next_s(retry_after_s(error))
             if time.monotonic() + pause < deadline:
                 return pause
+        raise self._failure(error, method) from None
+
+    def _failure(self, error: grpc.RpcError, method: str) -> _errors.ForebayError:
         failure = _errors.from_rpc(error, method)
         if isinstance(failure, _errors.Unavailable):
-            failure = _errors.Unavailable(f"{self.target} is not available: {failure}")
-        raise failure from None
+            return _errors.Unavailable(f"{self.target} is not available: {failure}")
+        return failure
 
     def close(self) -> None:
         if self._pid != os.getpid():

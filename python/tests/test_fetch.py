@@ -228,7 +228,7 @@ def test_calls_are_repeated_while_the_daemon_is_away_and_no_longer(daemon):
         assert len(daemon.requests("CommitStep")) == 3
     daemon.answers["GetStatus"] = [away] * 1000
     with pytest.raises(fb.Unavailable, match="starting"):
-        daemon.connect(timeout=0.3).status()
+        daemon.connect(timeout=2).status()
     daemon.answers["GetStatus"] = [(grpc.StatusCode.ABORTED, "x"), (grpc.StatusCode.RESOURCE_EXHAUSTED, "memory")]
     with pytest.raises(fb.Conflict):
         run.status()
