@@ -1,5 +1,6 @@
 // The checks of a decoded RolloutHeader. Text is made only for what is wrong.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
 #include <string_view>
@@ -17,84 +18,94 @@ const T& Piece(const T& value) {
 }
 absl::string_view Piece(std::string_view text) { return {text.data(), text.size()}; }
 
+// Always false, for `return Wrong(...)`. Noinline keeps what is never needed out of the hot path.
 template <class... T>
-FieldError Wrong(std::string field, const T&... message) {
-  return {std::move(field), absl::StrCat(Piece(message)...)};
+[[gnu::noinline]] bool Wrong(FieldError* error, std::string field, const T&... message) {
+  error->field = std::move(field);
+  error->message = absl::StrCat(Piece(message)...);
+  return false;
 }
 
 std::string At(const char* list, size_t index, const char* field) {
   return absl::StrCat(list, "[", index, "].", field);
 }
 
-bool IsNameCharacter(char c) {
+constexpr bool IsNameCharacter(int c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
          c == '.';
 }
 
-FieldError CheckVersions(const RolloutHeader& header, size_t index) {
+constexpr auto kNameCharacters = [] {
+  std::array<bool, 256> table{};
+  for (int c = 0; c < 256; ++c) table[static_cast<size_t>(c)] = IsNameCharacter(c);
+  return table;
+}();
+
+bool CheckVersions(const RolloutHeader& header, size_t index, FieldError* error) {
   const HeaderSequence& s = header.sequences[index];
   const auto runs = header.versions(s);
-  if (runs.empty()) return {};
+  if (runs.empty()) return true;
   const auto field = [&](size_t i, const char* name) {
     return absl::StrCat("sequences[", index, "].versions[", i, "].", name);
   };
   uint64_t loss_tokens = 0;
   for (size_t i = 0; i < runs.size(); ++i) {
     if (i == 0 && runs[0].offset != 0) {
-      return Wrong(field(0, "offset"), "is ", runs[0].offset, ", must be 0");
+      return Wrong(error, field(0, "offset"), "is ", runs[0].offset, ", must be 0");
     }
     if (i > 0 && runs[i].offset <= runs[i - 1].offset) {
-      return Wrong(field(i, "offset"), "is ", runs[i].offset, ", must be above ",
+      return Wrong(error, field(i, "offset"), "is ", runs[i].offset, ", must be above ",
                    runs[i - 1].offset);
     }
     if (runs[i].offset >= s.tokens) {
-      return Wrong(field(i, "offset"), "is ", runs[i].offset, ", must be below ", s.tokens);
+      return Wrong(error, field(i, "offset"), "is ", runs[i].offset, ", must be below ", s.tokens);
     }
     const uint32_t end = i + 1 < runs.size() ? runs[i + 1].offset : s.tokens;
     if (end > runs[i].offset && runs[i].loss_tokens > end - runs[i].offset) {
-      return Wrong(field(i, "loss_tokens"), "is ", runs[i].loss_tokens, ", at most ",
+      return Wrong(error, field(i, "loss_tokens"), "is ", runs[i].loss_tokens, ", at most ",
                    end - runs[i].offset);
     }
     loss_tokens += runs[i].loss_tokens;
   }
   if (loss_tokens != s.loss_tokens) {
-    return Wrong(At("sequences", index, "versions"), "have ", loss_tokens,
+    return Wrong(error, At("sequences", index, "versions"), "have ", loss_tokens,
                  " loss tokens, the sequence has ", s.loss_tokens);
   }
-  return {};
+  return true;
 }
 
-FieldError CheckTurns(const RolloutHeader& header, size_t index) {
+bool CheckTurns(const RolloutHeader& header, size_t index, FieldError* error) {
   const HeaderSequence& s = header.sequences[index];
   for (uint32_t i = 0; i < s.turns.count; ++i) {
     const HeaderTurn& turn = header.turns[s.turns.begin + i];
     const uint64_t end = uint64_t{turn.offset} + turn.tokens;
     if (end > s.tokens) {
-      return Wrong(absl::StrCat("sequences[", index, "].turns[", i, "]"), "ends at ", end,
+      return Wrong(error, absl::StrCat("sequences[", index, "].turns[", i, "]"), "ends at ", end,
                    ", the sequence at ", s.tokens);
     }
   }
-  return {};
+  return true;
 }
 
-FieldError CheckSequence(const RolloutHeader& header, size_t index) {
+bool CheckSequence(const RolloutHeader& header, size_t index, FieldError* error) {
   const HeaderSequence& s = header.sequences[index];
   if (s.tokens == 0 || s.tokens > kTokensMax) {
-    return Wrong(At("sequences", index, "tokens"), "is ", s.tokens, ", must be 1 to ", kTokensMax);
+    return Wrong(error, At("sequences", index, "tokens"), "is ", s.tokens, ", must be 1 to ",
+                 kTokensMax);
   }
   if (s.prompt_tokens > s.tokens) {
-    return Wrong(At("sequences", index, "prompt_tokens"), "is ", s.prompt_tokens, ", at most ",
-                 s.tokens);
+    return Wrong(error, At("sequences", index, "prompt_tokens"), "is ", s.prompt_tokens,
+                 ", at most ", s.tokens);
   }
   if (s.loss_tokens > s.tokens) {
-    return Wrong(At("sequences", index, "loss_tokens"), "is ", s.loss_tokens, ", at most ",
+    return Wrong(error, At("sequences", index, "loss_tokens"), "is ", s.loss_tokens, ", at most ",
                  s.tokens);
   }
   if (s.advantage.has_value() && !std::isfinite(*s.advantage)) {
-    return Wrong(At("sequences", index, "advantage"), "is ", *s.advantage, ", must be finite");
+    return Wrong(error, At("sequences", index, "advantage"), "is ", *s.advantage,
+                 ", must be finite");
   }
-  FieldError error = CheckVersions(header, index);
-  return error.ok() ? CheckTurns(header, index) : error;
+  return CheckVersions(header, index, error) && CheckTurns(header, index, error);
 }
 
 // A list of dtypes as bits.
@@ -130,50 +141,52 @@ constexpr KnownColumn kKnownColumns[] = {
     {"text", 0, kBlobBit, 0, "a blob"},
 };
 
-FieldError CheckKnown(const HeaderColumn& column, size_t index) {
+bool CheckKnown(const HeaderColumn& column, size_t index, FieldError* error) {
   for (const KnownColumn& known : kKnownColumns) {
     if (column.name != known.name) continue;
     if (known.dtypes != 0 && (known.dtypes >> column.dtype & 1) == 0) {
-      return Wrong(At("columns", index, "dtype"), "is ", column.dtype, ", but ", column.name,
+      return Wrong(error, At("columns", index, "dtype"), "is ", column.dtype, ", but ", column.name,
                    " is ", known.says);
     }
     if ((known.domains >> static_cast<uint32_t>(column.domain_or_token()) & 1) == 0) {
-      return Wrong(At("columns", index, "domain"), "is ", column.domain, ", but ", column.name,
-                   " is ", known.says);
-    }
-    if (known.domains != kBlobBit && column.inner_count != known.inner) {
-      return Wrong(At("columns", index, "inner"), "has ", column.inner_count, " dimensions, but ",
+      return Wrong(error, At("columns", index, "domain"), "is ", column.domain, ", but ",
                    column.name, " is ", known.says);
     }
+    if (known.domains != kBlobBit && column.inner_count != known.inner) {
+      return Wrong(error, At("columns", index, "inner"), "has ", column.inner_count,
+                   " dimensions, but ", column.name, " is ", known.says);
+    }
+    break;
   }
-  return {};
+  return true;
 }
 
-FieldError CheckName(const RolloutHeader& header, size_t index) {
+bool CheckName(const RolloutHeader& header, size_t index, FieldError* error) {
   const std::string_view name = header.columns[index].name;
   if (name.empty() || name.size() > kNameBytesMax) {
-    return Wrong(At("columns", index, "name"), "has ", name.size(), " bytes, must be 1 to ",
+    return Wrong(error, At("columns", index, "name"), "has ", name.size(), " bytes, must be 1 to ",
                  kNameBytesMax);
   }
-  if (!std::all_of(name.begin(), name.end(), IsNameCharacter)) {
-    return Wrong(At("columns", index, "name"), "may hold letters, digits, '_' and '.' only");
+  const auto may = [](char c) { return kNameCharacters[static_cast<unsigned char>(c)]; };
+  if (!std::all_of(name.begin(), name.end(), may)) {
+    return Wrong(error, At("columns", index, "name"), "may hold letters, digits, '_' and '.' only");
   }
   // Headers have few columns; 256 of them cost 33,000 comparisons of lengths.
   for (size_t i = 0; i < index; ++i) {
     if (header.columns[i].name == name) {
-      return Wrong(At("columns", index, "name"), "is ", name, ", as columns[", i, "] is");
+      return Wrong(error, At("columns", index, "name"), "is ", name, ", as columns[", i, "] is");
     }
   }
-  return {};
+  return true;
 }
 
 // The parts of a ragged or blob column; every other column's follow from the lengths.
-FieldError CheckParts(const RolloutHeader& header, size_t index) {
+bool CheckParts(const RolloutHeader& header, size_t index, FieldError* error) {
   const HeaderColumn& column = header.columns[index];
   const auto parts = header.parts(column);
   const size_t sequences = header.sequences.size();
   if (parts.size() != sequences && !(parts.empty() && sequences == 1)) {
-    return Wrong(At("columns", index, "sequence_bytes"), "has ", parts.size(),
+    return Wrong(error, At("columns", index, "sequence_bytes"), "has ", parts.size(),
                  " entries, must have ", sequences);
   }
   uint64_t sum = parts.empty() ? column.bytes : 0;
@@ -181,26 +194,26 @@ FieldError CheckParts(const RolloutHeader& header, size_t index) {
     if (__builtin_add_overflow(sum, part, &sum)) sum = UINT64_MAX;
   }
   if (sum != column.bytes) {
-    return Wrong(At("columns", index, "sequence_bytes"), "add up to ", sum, ", bytes is ",
+    return Wrong(error, At("columns", index, "sequence_bytes"), "add up to ", sum, ", bytes is ",
                  column.bytes);
   }
-  if (column.domain_or_token() == Domain::kBlob) return {};
+  if (column.domain_or_token() == Domain::kBlob) return true;
   const uint64_t row = RowBytes(column);
   for (size_t s = 0; s < sequences; ++s) {
     const uint64_t offsets = (uint64_t{header.sequences[s].tokens} + 1) * sizeof(uint32_t);
     const uint64_t part = SequencePartBytes(header, column, s);
     if (part < offsets || (part - offsets) % row != 0) {
-      return Wrong(At("columns", index, "bytes"), "has ", part, " for sequence ", s, ", must be ",
-                   offsets, " of offsets and a multiple of ", row);
+      return Wrong(error, At("columns", index, "bytes"), "has ", part, " for sequence ", s,
+                   ", must be ", offsets, " of offsets and a multiple of ", row);
     }
   }
-  return {};
+  return true;
 }
 
-FieldError CheckRows(const RolloutHeader& header, size_t index) {
+bool CheckRows(const RolloutHeader& header, size_t index, FieldError* error) {
   const HeaderColumn& column = header.columns[index];
   if (column.sequence_bytes.count != 0) {
-    return Wrong(At("columns", index, "sequence_bytes"), "has ", column.sequence_bytes.count,
+    return Wrong(error, At("columns", index, "sequence_bytes"), "has ", column.sequence_bytes.count,
                  " entries, must have none: its lengths follow from the sequences");
   }
   uint64_t rows = 0;  // at most 1024 x 2^31
@@ -222,85 +235,104 @@ FieldError CheckRows(const RolloutHeader& header, size_t index) {
   uint64_t expected = 0;
   if (__builtin_mul_overflow(rows, RowBytes(column), &expected)) expected = UINT64_MAX;
   if (column.bytes != expected) {
-    return Wrong(At("columns", index, "bytes"), "is ", column.bytes, ", must be ", expected, " (",
-                 rows, " rows of ", RowBytes(column), ")");
+    return Wrong(error, At("columns", index, "bytes"), "is ", column.bytes, ", must be ", expected,
+                 " (", rows, " rows of ", RowBytes(column), ")");
   }
-  return {};
+  return true;
 }
 
-FieldError CheckColumn(const RolloutHeader& header, size_t index) {
+bool CheckShape(const RolloutHeader& header, size_t index, FieldError* error) {
   const HeaderColumn& column = header.columns[index];
-  if (FieldError error = CheckName(header, index); !error.ok()) return error;
+  if (!CheckName(header, index, error)) return false;
   if (column.dtype == 0 || column.dtype > kDTypeMax) {
-    return Wrong(At("columns", index, "dtype"), "is ", column.dtype, ", must be 1 to ", kDTypeMax);
+    return Wrong(error, At("columns", index, "dtype"), "is ", column.dtype, ", must be 1 to ",
+                 kDTypeMax);
   }
   if (column.domain > kDomainMax) {
-    return Wrong(At("columns", index, "domain"), "is ", column.domain, ", at most ", kDomainMax);
+    return Wrong(error, At("columns", index, "domain"), "is ", column.domain, ", at most ",
+                 kDomainMax);
   }
   if (column.inner_count > kInnerDimensionsMax) {
-    return Wrong(At("columns", index, "inner"), "has ", column.inner_count, " dimensions, at most ",
-                 kInnerDimensionsMax);
+    return Wrong(error, At("columns", index, "inner"), "has ", column.inner_count,
+                 " dimensions, at most ", kInnerDimensionsMax);
   }
   for (uint32_t i = 0; i < column.inner_count; ++i) {
     if (column.inner[i] == 0) {
-      return Wrong(absl::StrCat("columns[", index, "].inner[", i, "]"), "is 0, must be at least 1");
+      return Wrong(error, absl::StrCat("columns[", index, "].inner[", i, "]"),
+                   "is 0, must be at least 1");
     }
   }
-  if (FieldError error = CheckKnown(column, index); !error.ok()) return error;
-  const Domain domain = column.domain_or_token();
-  if (domain == Domain::kRagged || domain == Domain::kBlob) return CheckParts(header, index);
-  return CheckRows(header, index);
+  return CheckKnown(column, index, error);
 }
 
-FieldError CheckReward(const HeaderReward& reward) {
+bool CheckColumn(const RolloutHeader& header, size_t index, FieldError* error) {
+  const HeaderColumn& column = header.columns[index];
+  if (!column.remembered && !CheckShape(header, index, error)) return false;
+  const Domain domain = column.domain_or_token();
+  if (domain == Domain::kRagged || domain == Domain::kBlob) {
+    return CheckParts(header, index, error);
+  }
+  return CheckRows(header, index, error);
+}
+
+bool CheckReward(const HeaderReward& reward, FieldError* error) {
   if (reward.name.empty() || reward.name.size() > kNameBytesMax) {
-    return Wrong("rewards", "has a name of ", reward.name.size(), " bytes, must be 1 to ",
+    return Wrong(error, "rewards", "has a name of ", reward.name.size(), " bytes, must be 1 to ",
                  kNameBytesMax);
   }
   if (!std::isfinite(reward.value)) {
-    return Wrong(absl::StrCat("rewards[", Piece(reward.name), "]"), "is ", reward.value,
+    return Wrong(error, absl::StrCat("rewards[", Piece(reward.name), "]"), "is ", reward.value,
                  ", must be finite");
   }
-  return {};
+  return true;
 }
 
-FieldError CheckText(const RolloutHeader& header) {
+bool CheckText(const RolloutHeader& header, FieldError* error) {
   constexpr size_t kLabelBytesMax = 256;
   if (header.extra_json.size() > kExtraJsonBytesMax) {
-    return Wrong("extra_json", "has ", header.extra_json.size(), " bytes, at most ",
+    return Wrong(error, "extra_json", "has ", header.extra_json.size(), " bytes, at most ",
                  kExtraJsonBytesMax);
   }
   if (header.source.size() > kLabelBytesMax) {
-    return Wrong("source", "has ", header.source.size(), " bytes, at most ", kLabelBytesMax);
+    return Wrong(error, "source", "has ", header.source.size(), " bytes, at most ", kLabelBytesMax);
   }
   if (header.site.size() > kLabelBytesMax) {
-    return Wrong("site", "has ", header.site.size(), " bytes, at most ", kLabelBytesMax);
+    return Wrong(error, "site", "has ", header.site.size(), " bytes, at most ", kLabelBytesMax);
   }
-  return {};
+  return true;
+}
+
+bool CheckAll(const RolloutHeader& header, size_t header_bytes, const HeaderRules& rules,
+              FieldError* error) {
+  if (header.status > 3) return Wrong(error, "status", "is ", header.status, ", at most 3");
+  if (header.sequences.empty()) {
+    return Wrong(error, "sequences", "has no entry, must have at least 1");
+  }
+  for (size_t i = 0; i < header.sequences.size(); ++i) {
+    if (!CheckSequence(header, i, error)) return false;
+  }
+  for (size_t i = 0; i < header.columns.size(); ++i) {
+    if (!CheckColumn(header, i, error)) return false;
+  }
+  for (const HeaderReward& reward : header.rewards) {
+    if (!CheckReward(reward, error)) return false;
+  }
+  if (!CheckText(header, error)) return false;
+  const uint64_t payload = header.payload_bytes();
+  if (payload > rules.rollout_bytes_max || payload + header_bytes > rules.rollout_bytes_max) {
+    return Wrong(error, "bytes", "is ", payload, " of payload and ", header_bytes,
+                 " of header, together at most ", rules.rollout_bytes_max);
+  }
+  return true;
 }
 
 }  // namespace
 
 FieldError CheckRolloutHeader(const RolloutHeader& header, size_t header_bytes,
                               const HeaderRules& rules) {
-  if (header.status > 3) return Wrong("status", "is ", header.status, ", at most 3");
-  if (header.sequences.empty()) return Wrong("sequences", "has no entry, must have at least 1");
-  for (size_t i = 0; i < header.sequences.size(); ++i) {
-    if (FieldError error = CheckSequence(header, i); !error.ok()) return error;
-  }
-  for (size_t i = 0; i < header.columns.size(); ++i) {
-    if (FieldError error = CheckColumn(header, i); !error.ok()) return error;
-  }
-  for (const HeaderReward& reward : header.rewards) {
-    if (FieldError error = CheckReward(reward); !error.ok()) return error;
-  }
-  if (FieldError error = CheckText(header); !error.ok()) return error;
-  const uint64_t payload = header.payload_bytes();
-  if (payload > rules.rollout_bytes_max || payload + header_bytes > rules.rollout_bytes_max) {
-    return Wrong("bytes", "is ", payload, " of payload and ", header_bytes,
-                 " of header, together at most ", rules.rollout_bytes_max);
-  }
-  return {};
+  FieldError error;
+  CheckAll(header, header_bytes, rules, &error);
+  return error;
 }
 
 }  // namespace forebay::codec

@@ -1,9 +1,15 @@
 #include "codec/rollout_header.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "codec/wire.h"
 
 namespace forebay::codec {
 namespace {
+
+// A longer shape is decoded anew each time.
+constexpr size_t kKnownShapeBytesMax = 256;
 
 void DecodeVersionRun(WireReader r, RolloutHeader* header, bool* ok) {
   HeaderVersionRun& run = header->version_runs.emplace_back();
@@ -103,54 +109,100 @@ void AddSequenceBytes(RolloutHeader* header, HeaderColumn* column, uint64_t valu
   ++column->sequence_bytes.count;
 }
 
-void DecodeColumn(WireReader r, RolloutHeader* header, bool* ok) {
+// Takes a shape that is known from the column at this place of an earlier header.
+size_t TakeKnownShape(std::string_view bytes, RolloutHeader* header, HeaderColumn* column) {
+  const size_t index = header->columns.size() - 1;
+  if (index >= header->known_columns.size()) return 0;
+  if (index > 0 && !header->columns[index - 1].remembered) return 0;
+  const RolloutHeader::KnownColumn& known = header->known_columns[index];
+  const size_t size = known.shape.size();
+  if (bytes.size() < size || std::memcmp(bytes.data(), known.shape.data(), size) != 0) return 0;
+  const Range sequence_bytes = column->sequence_bytes;
+  *column = known.column;
+  column->sequence_bytes = sequence_bytes;
+  column->name = bytes.substr(known.name_at, known.name_bytes);
+  column->shape = bytes.substr(0, size);
+  column->remembered = true;
+  return size;
+}
+
+// A field of a column's shape; false if it is none.
+bool DecodeShapeField(WireReader& r, HeaderColumn* column, bool* ok) {
+  switch (r.tag()) {
+    case BytesTag(1):
+      column->name = r.String();
+      return true;
+    case VarintTag(2):
+      column->dtype = r.Varint32();
+      return true;
+    case VarintTag(3):
+      AddInner(column, r.Varint());
+      return true;
+    case BytesTag(3): {
+      WireReader packed(r.Bytes());
+      while (packed.ok() && !packed.rest().empty()) AddInner(column, packed.Varint());
+      *ok &= packed.ok();
+      return true;
+    }
+    case VarintTag(4):
+      column->domain = r.Varint32();
+      return true;
+    case Fixed64Tag(5):
+      column->missing = r.Fixed<double>();
+      return true;
+    default:
+      return false;
+  }
+}
+
+// A field of a column that differs from rollout to rollout; false if it is none.
+bool DecodeExtentField(WireReader& r, RolloutHeader* header, HeaderColumn* column, bool* ok) {
+  switch (r.tag()) {
+    case VarintTag(6):
+      column->bytes = r.Varint();
+      return true;
+    case Fixed32Tag(7):
+      column->crc32c = r.Fixed<uint32_t>();
+      return true;
+    case VarintTag(8):
+      AddSequenceBytes(header, column, r.Varint());
+      return true;
+    case BytesTag(8): {
+      WireReader packed(r.Bytes());
+      while (packed.ok() && !packed.rest().empty()) {
+        AddSequenceBytes(header, column, packed.Varint());
+      }
+      *ok &= packed.ok();
+      return true;
+    }
+    default:
+      return false;
+  }
+}
+
+void DecodeColumn(WireReader message, RolloutHeader* header, bool* ok) {
   HeaderColumn& column = header->columns.emplace_back();
   column.sequence_bytes.begin = static_cast<uint32_t>(header->sequence_bytes.size());
-  while (r.Next()) {
-    switch (r.tag()) {
-      case BytesTag(1):
-        column.name = r.String();
-        break;
-      case VarintTag(2):
-        column.dtype = r.Varint32();
-        break;
-      case VarintTag(3):
-        AddInner(&column, r.Varint());
-        break;
-      case BytesTag(3): {
-        WireReader packed(r.Bytes());
-        while (packed.ok() && !packed.rest().empty()) AddInner(&column, packed.Varint());
-        *ok &= packed.ok();
-        break;
-      }
-      case VarintTag(4):
-        column.domain = r.Varint32();
-        break;
-      case Fixed64Tag(5):
-        column.missing = r.Fixed<double>();
-        break;
-      case VarintTag(6):
-        column.bytes = r.Varint();
-        break;
-      case Fixed32Tag(7):
-        column.crc32c = r.Fixed<uint32_t>();
-        break;
-      case VarintTag(8):
-        AddSequenceBytes(header, &column, r.Varint());
-        break;
-      case BytesTag(8): {
-        WireReader packed(r.Bytes());
-        while (packed.ok() && !packed.rest().empty()) {
-          AddSequenceBytes(header, &column, packed.Varint());
-        }
-        *ok &= packed.ok();
-        break;
-      }
-      default:
-        r.Skip();
+  const std::string_view bytes = message.rest();
+  const size_t known = TakeKnownShape(bytes, header, &column);
+  WireReader r(bytes.substr(known), message.depth());
+  // The shape is what comes before the first other field; if more of it follows, there is none.
+  bool shape_ended = known > 0;
+  bool shape_whole = true;
+  for (std::string_view before = r.rest(); r.Next(); before = r.rest()) {
+    if (DecodeExtentField(r, header, &column, ok)) {
+      if (!shape_ended) column.shape = bytes.substr(0, bytes.size() - before.size());
+      shape_ended = true;
+    } else {
+      if (!DecodeShapeField(r, &column, ok)) r.Skip();
+      shape_whole &= !shape_ended;
     }
   }
-  *ok &= r.ok();
+  if (!shape_whole) {
+    column.shape = {};
+    column.remembered = false;
+  }
+  *ok &= message.ok() && r.ok();
 }
 
 // An entry of the map; false if there is no room for another name.
@@ -261,6 +313,25 @@ uint64_t RolloutHeader::payload_bytes() const {
     if (__builtin_add_overflow(sum, column.bytes, &sum)) return UINT64_MAX;
   }
   return sum;
+}
+
+void RolloutHeader::RememberColumns() {
+  const auto is_known = [](const HeaderColumn& column) { return column.remembered; };
+  if (std::all_of(columns.begin(), columns.end(), is_known)) return;
+  known_columns.clear();
+  for (const HeaderColumn& column : columns) {
+    if (column.shape.empty() || column.shape.size() > kKnownShapeBytesMax) return;
+    KnownColumn& known = known_columns.emplace_back();
+    known.shape = column.shape;
+    known.column = column;
+    known.column.bytes = 0;
+    known.column.crc32c.reset();
+    known.column.shape = {};
+    known.column.name = {};
+    // A name that was checked is not empty, so it lies in the shape.
+    known.name_at = static_cast<uint32_t>(column.name.data() - column.shape.data());
+    known.name_bytes = static_cast<uint32_t>(column.name.size());
+  }
 }
 
 size_t RolloutHeader::FindColumn(std::string_view name) const {

@@ -34,12 +34,30 @@ Block* Block::New(size_t bytes, PayloadBudget* budget) {
   return new (memory) Block(static_cast<char*>(memory) + sizeof(Block), size, budget);
 }
 
+void Block::FreeMemory() {
+  if (size_ >= kPagedBytes) std::free(data_);
+  std::free(this);
+}
+
 void Block::Delete() {
   PayloadBudget* const budget = budget_;
   const uint64_t footprint = Footprint(size_);
-  if (size_ >= kPagedBytes) std::free(data_);
-  std::free(this);
-  budget->BlockGone(footprint);
+  FreeMemory();
+  budget->BlocksGone(1, footprint);
+}
+
+void Block::UnrefAll(absl::Span<Block* const> blocks) {
+  PayloadBudget* budget = nullptr;
+  uint64_t gone = 0;
+  uint64_t footprint = 0;
+  for (Block* const block : blocks) {
+    if (!block->DropReference()) continue;
+    budget = block->budget_;
+    footprint += Footprint(block->size_);
+    ++gone;
+    block->FreeMemory();
+  }
+  if (gone > 0) budget->BlocksGone(gone, footprint);
 }
 
 }  // namespace forebay::storage

@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "absl/types/span.h"
+
 namespace forebay::storage {
 
 class PayloadBudget;
@@ -39,11 +41,10 @@ class Block {
 
   void Ref() { references_.fetch_add(1, std::memory_order_relaxed); }
   void Unref() {
-    if (references_.load(std::memory_order_acquire) == 1 ||
-        references_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-      Delete();
-    }
+    if (DropReference()) Delete();
   }
+  // Unref of each, with one visit to the budget, which is the same for all.
+  static void UnrefAll(absl::Span<Block* const> blocks);
 
  private:
   static constexpr uint64_t RoundUp(uint64_t value, uint64_t unit) {
@@ -51,7 +52,14 @@ class Block {
   }
   Block(char* data, uint32_t size, PayloadBudget* budget)
       : size_(size), data_(data), budget_(budget) {}
+  // True if it was the last one.
+  bool DropReference() {
+    return references_.load(std::memory_order_acquire) == 1 ||
+           references_.fetch_sub(1, std::memory_order_acq_rel) == 1;
+  }
   void Delete();
+  // Gives the memory back, not its place in the budget.
+  void FreeMemory();
 
   std::atomic<uint32_t> references_{1};
   const uint32_t size_;

@@ -20,16 +20,16 @@ void PayloadBudget::Orphan() {
     waiters_.clear();
     waiting_.store(0);
   }
-  LetGo();
+  LetGo(1);
 }
 
-void PayloadBudget::LetGo() {
-  if (holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+void PayloadBudget::LetGo(uint64_t holders) {
+  if (holders_.fetch_sub(holders, std::memory_order_acq_rel) == holders) delete this;
 }
 
-void PayloadBudget::BlockGone(uint64_t footprint) {
+void PayloadBudget::BlocksGone(uint64_t blocks, uint64_t footprint) {
   Free(footprint);
-  LetGo();
+  LetGo(blocks);
 }
 
 uint64_t PayloadBudget::ordinary_max() const {

@@ -74,8 +74,8 @@ class PayloadBudget {
   ~PayloadBudget() = default;
   void Orphan();
   void BlockMade() { holders_.fetch_add(1, std::memory_order_relaxed); }
-  void BlockGone(uint64_t footprint);
-  void LetGo();
+  void BlocksGone(uint64_t blocks, uint64_t footprint);
+  void LetGo(uint64_t holders);
   uint64_t ordinary_max() const;
   void Free(uint64_t bytes);
   bool Grab(uint64_t bytes, uint64_t limit);

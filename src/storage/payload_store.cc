@@ -1,6 +1,7 @@
 #include "storage/payload_store.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -21,19 +22,20 @@ PayloadBuilder& PayloadBuilder::operator=(PayloadBuilder&& other) noexcept {
   return *this;
 }
 
-PayloadBuilder::~PayloadBuilder() {
-  if (budget_ != nullptr) budget_->Unreserve(reserved_);
-}
-
 uint64_t PayloadBuilder::Footprint(uint64_t bytes) {
   const uint64_t whole = bytes / Block::kBytesMax;
   const uint64_t rest = bytes % Block::kBytesMax;
   return whole * Block::Footprint(Block::kBytesMax) + (rest > 0 ? Block::Footprint(rest) : 0);
 }
 
-PayloadBuilder::PayloadBuilder(PayloadBudget* budget, uint64_t bytes)
-    : budget_(budget), bytes_(bytes), reserved_(Footprint(bytes)) {
-  FOREBAY_CHECK(bytes > 0);
+void PayloadBuilder::Begin(PayloadBudget* budget, uint64_t bytes) {
+  FOREBAY_CHECK(bytes > 0 && budget_ == nullptr);
+  budget_ = budget;
+  bytes_ = bytes;
+  written_ = 0;
+  reserved_ = Footprint(bytes);
+  header_bytes_ = 0;
+  blocks_.clear();
 }
 
 // Where the next bytes go, and how many fit there.
@@ -52,7 +54,12 @@ char* PayloadBuilder::Room(size_t* size) {
 void PayloadBuilder::AppendHeader(std::string_view header) {
   FOREBAY_CHECK(written_ == 0 && header.size() <= Block::kBytesMax);
   header_bytes_ = static_cast<uint32_t>(header.size());
-  Append(header, 0);
+  if (header.empty()) return;
+  size_t room = 0;
+  char* const to = Room(&room);
+  FOREBAY_CHECK(header.size() <= room);
+  std::memcpy(to, header.data(), header.size());
+  written_ = header.size();
 }
 
 uint32_t PayloadBuilder::Append(std::string_view bytes, uint32_t before) {
@@ -69,12 +76,10 @@ uint32_t PayloadBuilder::Append(std::string_view bytes, uint32_t before) {
   return crc;
 }
 
-BlockList PayloadBuilder::Take() {
+absl::Span<BlockRef> PayloadBuilder::Take() {
   FOREBAY_CHECK(budget_ != nullptr && left() == 0 && reserved_ == 0);
   budget_ = nullptr;
-  BlockList blocks = std::move(blocks_);
-  blocks_.clear();
-  return blocks;
+  return absl::MakeSpan(blocks_);
 }
 
 absl::Status PayloadView::Slices(uint64_t offset, uint64_t size,

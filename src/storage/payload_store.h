@@ -40,14 +40,18 @@ class PayloadBuilder {
   PayloadBuilder() = default;
   PayloadBuilder(PayloadBuilder&& other) noexcept { *this = std::move(other); }
   PayloadBuilder& operator=(PayloadBuilder&& other) noexcept;
-  ~PayloadBuilder();
+  ~PayloadBuilder() {
+    if (budget_ != nullptr) budget_->Unreserve(reserved_);
+  }
 
   // What a payload of `bytes` bytes takes from the budget.
   static uint64_t Footprint(uint64_t bytes);
 
   // `bytes`: header and columns together, above 0; `reserved`: Footprint(bytes), reserved by the
   // caller, who passes it on.
-  PayloadBuilder(PayloadBudget* budget, uint64_t bytes);
+  PayloadBuilder(PayloadBudget* budget, uint64_t bytes) { Begin(budget, bytes); }
+  // The same, of a builder that holds nothing.
+  void Begin(PayloadBudget* budget, uint64_t bytes);
 
   // The first bytes; at most a block's, in one piece.
   void AppendHeader(std::string_view header);
@@ -58,8 +62,8 @@ class PayloadBuilder {
   uint64_t bytes() const { return bytes_; }
   uint32_t header_bytes() const { return header_bytes_; }
   bool valid() const { return budget_ != nullptr; }
-  // The blocks, all written; the builder is empty after that.
-  BlockList Take();
+  // The blocks, all written, to be released by the caller; good until the builder is used again.
+  absl::Span<BlockRef> Take();
 
  private:
   char* Room(size_t* size);

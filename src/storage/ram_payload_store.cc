@@ -56,7 +56,7 @@ PayloadId RamPayloadStore::Insert(PayloadBuilder& payload) {
   entry.bytes = payload.bytes();
   entry.header_bytes = payload.header_bytes();
   ++entry.generation;
-  BlockList blocks = payload.Take();
+  const absl::Span<BlockRef> blocks = payload.Take();
   if (blocks.size() == 1) {
     entry.block = blocks[0].Release();
   } else {
@@ -133,7 +133,7 @@ void RamPayloadStore::Free(absl::Span<const PayloadId> ids) {
       free_ = (id.value & 0xffffffff) + 1;
     }
   }
-  for (Block* const block : dead) block->Unref();
+  Block::UnrefAll(dead);
 }
 
 PayloadUse RamPayloadStore::use() const {

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
 
 namespace forebay::server {
 namespace {
@@ -35,15 +34,22 @@ void FillSequence(const codec::RolloutHeader& header, const codec::HeaderSequenc
 
 }  // namespace
 
-void IncomingRollouts::Begin(std::shared_ptr<const codec::NameTable> names) {
+void IncomingRollouts::Begin(std::shared_ptr<const codec::NameTable> names, size_t rollouts) {
   Clear();
   names_ = std::move(names);
+  entries_.reserve(rollouts);
+  payloads_.reserve(rollouts);
+  pushed_.reserve(rollouts);
+  rewards_.reserve(rollouts);
 }
 
 void IncomingRollouts::Clear() {
   entries_.clear();
+  payloads_.clear();
+  pushed_.clear();
   columns_.clear();
   rewards_.clear();
+  wrong_ = 0;
   unreserved_ = 0;
   first_attempt_ = 0;
   left_ = 0;
@@ -59,40 +65,46 @@ codec::FieldError IncomingRollouts::Add(std::string_view header, const codec::He
   if (payload == UINT64_MAX || __builtin_add_overflow(left_, payload, &left_)) {
     return {"columns", "add up to more than 2^64 bytes"};
   }
+  const auto index = static_cast<uint32_t>(entries_.size());
   Entry& entry = entries_.emplace_back();
-  entry.pushed.meta.lease = {AttemptId(header_.attempt_id), header_.token};
+  payloads_.emplace_back();
+  pushed_.emplace_back().meta.lease = {AttemptId(header_.attempt_id), header_.token};
   entry.payload_bytes = payload;
-  entry.error = codec::CheckRolloutHeader(header_, header.size(), rules);
-  if (!entry.error.ok()) return {};
+  error = codec::CheckRolloutHeader(header_, header.size(), rules);
+  if (!error.ok()) {
+    Refuse(index, std::move(error));
+    return {};
+  }
+  header_.RememberColumns();
   const uint64_t footprint = storage::PayloadBuilder::Footprint(header.size() + payload);
   if (!budget.CanEverFit(unreserved_ + footprint)) {
-    Refuse(entry, {"bytes", absl::StrCat("takes ", footprint, " bytes of memory beside the ",
+    Refuse(index, {"bytes", absl::StrCat("takes ", footprint, " bytes of memory beside the ",
                                          unreserved_, " of its frame, more than there ever are")});
     return {};
   }
   if (unreserved_ == 0) first_attempt_ = header_.attempt_id;
   unreserved_ += footprint;
   Plan(payload, header, &entry);
-  return {};
+  return error;
 }
 
 void IncomingRollouts::Plan(uint64_t payload_bytes, std::string_view header, Entry* entry) {
   entry->header = header;
-  shard::RolloutMeta& meta = entry->pushed.meta;
+  PushedRollout& pushed = pushed_.back();
+  shard::RolloutMeta& meta = pushed.meta;
   meta.status = StatusOf(header_.status);
   meta.partial = header_.partial;
   meta.payload_bytes = header.size() + payload_bytes;
   meta.duration_ms = header_.duration_ms;
   FillSequence(header_, header_.sequences[0], &meta.first);
-  meta.more.resize(header_.sequences.size() - 1);
+  if (header_.sequences.size() > 1) meta.more.resize(header_.sequences.size() - 1);
   for (size_t i = 1; i < header_.sequences.size(); ++i) {
     FillSequence(header_, header_.sequences[i], &meta.more[i - 1]);
   }
-  entry->pushed.column_bits = names_->ColumnBits(header_);
-  entry->pushed.rewards.begin = static_cast<uint32_t>(rewards_.size());
+  pushed.column_bits = names_->ColumnBits(header_);
+  pushed.rewards.begin = static_cast<uint32_t>(rewards_.size());
   names_->Rewards(header_, &rewards_);
-  entry->pushed.rewards.count =
-      static_cast<uint32_t>(rewards_.size()) - entry->pushed.rewards.begin;
+  pushed.rewards.count = static_cast<uint32_t>(rewards_.size()) - pushed.rewards.begin;
   entry->columns = {static_cast<uint32_t>(columns_.size()),
                     static_cast<uint32_t>(header_.columns.size())};
   for (const codec::HeaderColumn& column : header_.columns) {
@@ -100,22 +112,25 @@ void IncomingRollouts::Plan(uint64_t payload_bytes, std::string_view header, Ent
   }
 }
 
-void IncomingRollouts::Refuse(Entry& entry, codec::FieldError error) {
-  entry.error = std::move(error);
-  entry.builder = {};  // gives its memory back
+void IncomingRollouts::Refuse(uint32_t index, codec::FieldError error) {
+  entries_[index].error = std::make_unique<codec::FieldError>(std::move(error));
+  payloads_[index] = {};  // gives its memory back
+  ++wrong_;
 }
 
-void IncomingRollouts::Start(Entry& entry, storage::PayloadBudget* budget) {
-  if (std::exchange(entry.started, true) || !entry.error.ok()) return;
-  entry.builder = storage::PayloadBuilder(budget, entry.header.size() + entry.payload_bytes);
-  entry.builder.AppendHeader(entry.header);
+void IncomingRollouts::Start(uint32_t index, storage::PayloadBudget* budget) {
+  Entry& entry = entries_[index];
+  if (std::exchange(entry.started, true) || entry.error != nullptr) return;
+  payloads_[index].Begin(budget, entry.header.size() + entry.payload_bytes);
+  payloads_[index].AppendHeader(entry.header);
 }
 
-void IncomingRollouts::EndColumns(Entry& entry) {
+void IncomingRollouts::EndColumns() {
+  const Entry& entry = entries_[next_];
   while (column_left_ == 0 && column_ < entry.columns.count) {
     const Column& column = columns_[entry.columns.begin + column_];
     if (column.crc32c.has_value() && *column.crc32c != crc_) {
-      Refuse(entry, {absl::StrCat("columns[", column_, "].crc32c"),
+      Refuse(next_, {absl::StrCat("columns[", column_, "].crc32c"),
                      absl::StrCat("is ", absl::Hex(*column.crc32c), ", the bytes have ",
                                   absl::Hex(crc_))});
       return;
@@ -127,12 +142,12 @@ void IncomingRollouts::EndColumns(Entry& entry) {
   }
 }
 
-uint64_t IncomingRollouts::FillOne(Entry& entry, std::string_view piece) {
-  if (!entry.error.ok()) return piece.size();
+uint64_t IncomingRollouts::FillOne(std::string_view piece) {
+  if (entries_[next_].error != nullptr) return piece.size();
   const uint64_t size = std::min<uint64_t>(piece.size(), column_left_);
-  crc_ = entry.builder.Append(piece.substr(0, size), crc_);
+  crc_ = payloads_[next_].Append(piece.substr(0, size), crc_);
   column_left_ -= size;
-  EndColumns(entry);
+  EndColumns();
   return size;
 }
 
@@ -141,19 +156,19 @@ void IncomingRollouts::Fill(absl::Span<const std::string_view> payload,
   size_t slice = 0;
   std::string_view piece = payload.empty() ? std::string_view() : payload[0];
   while (next_ < entries_.size()) {
-    Entry& entry = entries_[next_];
+    const Entry& entry = entries_[next_];
     if (rollout_left_ == 0) {  // its first bytes
-      Start(entry, budget);
+      Start(next_, budget);
       rollout_left_ = entry.payload_bytes;
       column_ = 0;
       crc_ = 0;
-      column_left_ =
-          entry.error.ok() && entry.columns.count > 0 ? columns_[entry.columns.begin].bytes : 0;
-      if (entry.error.ok()) EndColumns(entry);
+      const bool good = entry.error == nullptr;
+      column_left_ = good && entry.columns.count > 0 ? columns_[entry.columns.begin].bytes : 0;
+      if (good) EndColumns();
     }
     while (rollout_left_ > 0 && slice < payload.size()) {
       const auto part = static_cast<size_t>(std::min<uint64_t>(piece.size(), rollout_left_));
-      const uint64_t taken = FillOne(entry, piece.substr(0, part));
+      const uint64_t taken = FillOne(piece.substr(0, part));
       piece.remove_prefix(taken);
       rollout_left_ -= taken;
       left_ -= taken;
@@ -164,39 +179,49 @@ void IncomingRollouts::Fill(absl::Span<const std::string_view> payload,
   }
   // What goes on later begins now: its header lies in this frame.
   for (uint32_t i = next_; i < entries_.size() && !entries_.back().started; ++i) {
-    Start(entries_[i], budget);
+    Start(i, budget);
   }
 }
 
-bool IncomingRollouts::Refused(uint32_t index, RefusedRollout* refused) const {
-  const Entry& entry = entries_[index];
-  if (entry.error.ok()) return false;
-  *refused = {.index = index,
-              .attempt_id = entry.pushed.meta.lease.attempt.value,
-              .result = shard::PushResult::kInvalid,
-              .error = entry.error};
-  return true;
-}
-
-storage::PayloadBuilder IncomingRollouts::Take(uint32_t index, PushBatch* batch) {
-  Entry& entry = entries_[index];
-  FOREBAY_CHECK(index < next_ && entry.error.ok());
-  const codec::Range from = entry.pushed.rewards;
-  entry.pushed.rewards.begin = static_cast<uint32_t>(batch->rewards.size());
-  batch->rewards.insert(batch->rewards.end(), rewards_.begin() + from.begin,
-                        rewards_.begin() + from.begin + from.count);
-  batch->rollouts.push_back(std::move(entry.pushed));
-  return std::move(entry.builder);
+absl::Span<storage::PayloadBuilder> IncomingRollouts::Take(uint32_t begin, PushBatch* batch,
+                                                           std::vector<uint32_t>* indexes,
+                                                           std::vector<RefusedRollout>* refused) {
+  indexes->reserve(next_ - begin);
+  if (begin == 0 && next_ == entries_.size() && wrong_ == 0) {  // a frame of small rollouts
+    batch->rollouts = std::exchange(pushed_, {});
+    batch->rewards = std::exchange(rewards_, {});
+    for (uint32_t i = 0; i < next_; ++i) indexes->push_back(i);
+    return absl::MakeSpan(payloads_);
+  }
+  uint32_t taken = begin;
+  for (uint32_t i = begin; i < next_; ++i) {
+    PushedRollout& pushed = pushed_[i];
+    if (entries_[i].error != nullptr) {
+      refused->push_back({.index = i,
+                          .attempt_id = pushed.meta.lease.attempt.value,
+                          .result = shard::PushResult::kInvalid,
+                          .error = *entries_[i].error});
+      continue;
+    }
+    const auto from = rewards_.begin() + pushed.rewards.begin;
+    pushed.rewards.begin = static_cast<uint32_t>(batch->rewards.size());
+    batch->rewards.insert(batch->rewards.end(), from, from + pushed.rewards.count);
+    batch->rollouts.push_back(std::move(pushed));
+    indexes->push_back(i);
+    if (taken != i) payloads_[taken] = std::move(payloads_[i]);
+    ++taken;
+  }
+  return absl::MakeSpan(payloads_).subspan(begin, taken - begin);
 }
 
 void IncomingRollouts::RefuseAllIfAny() {
+  if (wrong_ == 0) return;
   const auto wrong = std::find_if(entries_.begin(), entries_.end(),
-                                  [](const Entry& entry) { return !entry.error.ok(); });
-  if (wrong == entries_.end()) return;
+                                  [](const Entry& entry) { return entry.error != nullptr; });
   const auto at = wrong - entries_.begin();
-  for (Entry& entry : entries_) {
-    if (!entry.error.ok()) continue;
-    Refuse(entry, {"group", absl::StrCat("rollouts[", at, "] is refused")});
+  for (uint32_t i = 0; i < entries_.size(); ++i) {
+    if (entries_[i].error != nullptr) continue;
+    Refuse(i, {"group", absl::StrCat("rollouts[", at, "] is refused")});
   }
   unreserved_ = 0;  // nothing of the group was begun, or all of it is given back
 }

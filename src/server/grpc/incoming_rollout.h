@@ -30,7 +30,8 @@ struct RefusedRollout {
 
 class IncomingRollouts {
  public:
-  void Begin(std::shared_ptr<const codec::NameTable> names);
+  // `rollouts`: how many Add calls follow.
+  void Begin(std::shared_ptr<const codec::NameTable> names, size_t rollouts);
   // A rollout that is wrong is kept, to be refused when its payload has passed. An error here means
   // that the size of its payload is not known, so that what follows cannot be read.
   codec::FieldError Add(std::string_view header, const codec::HeaderRules& rules,
@@ -49,10 +50,12 @@ class IncomingRollouts {
   uint64_t first_attempt() const { return first_attempt_; }
   const std::shared_ptr<const codec::NameTable>& names() const { return names_; }
 
-  // Of an ended rollout: whether, and why, it was refused; or else its payload, and its metadata
-  // appended to the batch.
-  bool Refused(uint32_t index, RefusedRollout* refused) const;
-  storage::PayloadBuilder Take(uint32_t index, PushBatch* batch);
+  // Rollouts from `begin` on that have ended, once: those refused are appended to `refused`, the
+  // others to the batch, with their indexes. Returns the payloads of the batch's rollouts, which
+  // live until Clear.
+  absl::Span<storage::PayloadBuilder> Take(uint32_t begin, PushBatch* batch,
+                                           std::vector<uint32_t>* indexes,
+                                           std::vector<RefusedRollout>* refused);
   // One wrong rollout spoils its group.
   void RefuseAllIfAny();
   void Clear();
@@ -63,27 +66,30 @@ class IncomingRollouts {
     std::optional<uint32_t> crc32c;
   };
   struct Entry {
-    PushedRollout pushed;  // rewards: in rewards_
     std::string_view header;
     uint64_t payload_bytes = 0;
     codec::Range columns;  // in columns_
-    codec::FieldError error;
-    storage::PayloadBuilder builder;
+    std::unique_ptr<codec::FieldError> error;
     bool started = false;
   };
 
   void Plan(uint64_t payload_bytes, std::string_view header, Entry* entry);
-  void Start(Entry& entry, storage::PayloadBudget* budget);
+  void Start(uint32_t index, storage::PayloadBudget* budget);
   // Takes bytes of the rollout at hand; returns how many.
-  uint64_t FillOne(Entry& entry, std::string_view piece);
-  void EndColumns(Entry& entry);
-  static void Refuse(Entry& entry, codec::FieldError error);
+  uint64_t FillOne(std::string_view piece);
+  void EndColumns();
+  void Refuse(uint32_t index, codec::FieldError error);
 
   std::shared_ptr<const codec::NameTable> names_;
   codec::RolloutHeader header_;  // reused
+  // Parallel: of each rollout how far it is, its payload, and what goes to the engine. What many
+  // rollouts of a frame need one after the other lies together.
   std::vector<Entry> entries_;
+  std::vector<storage::PayloadBuilder> payloads_;
+  std::vector<PushedRollout> pushed_;  // their rewards: in rewards_
   std::vector<Column> columns_;
   std::vector<codec::NumberedReward> rewards_;
+  uint32_t wrong_ = 0;  // entries with an error
   uint64_t unreserved_ = 0;
   uint64_t first_attempt_ = 0;
   uint64_t left_ = 0;

@@ -53,6 +53,7 @@ class PushStream final : public StreamHandler {
   bool ReserveOrWait();
   void StorePayload();
   void PushEnded(uint32_t begin, FrameRecord* record);
+  void Store(const std::shared_ptr<Pending>& pending, absl::Span<storage::PayloadBuilder> payloads);
   static void SendToEngine(const PushOptions& options, bool groups, PushStream* self,
                            const StreamRef& ref, const std::shared_ptr<Pending>& pending);
   void Answered(const Pending& pending, std::vector<shard::PushOutcome> outcomes);
@@ -139,7 +140,7 @@ absl::Status PushStream::TakeFrame() {
 }
 
 absl::Status PushStream::PlanRollouts() {
-  incoming_.Begin(options_.engine->Names());
+  incoming_.Begin(options_.engine->Names(), frame_.rollouts().size());
   const codec::HeaderRules rules{.rollout_bytes_max = options_.limits.rollout_bytes_max};
   for (std::string_view header : frame_.rollouts()) {
     const codec::FieldError error = incoming_.Add(header, rules, options_.store->budget());
@@ -205,24 +206,26 @@ void PushStream::PushEnded(uint32_t begin, FrameRecord* record) {
   PushBatch& batch = pending->batch;
   batch.session = session_;
   batch.names = incoming_.names();
-  std::vector<storage::PayloadBuilder> payloads;
-  for (uint32_t i = begin; i < incoming_.ended(); ++i) {
-    if (RefusedRollout refused; incoming_.Refused(i, &refused)) {
-      record->refused.push_back(std::move(refused));
-      continue;
-    }
-    pending->indexes.push_back(i);
-    payloads.push_back(incoming_.Take(i, &batch));
-    pending->attempts.push_back(batch.rollouts.back().meta.lease.attempt.value);
+  const absl::Span<storage::PayloadBuilder> payloads =
+      incoming_.Take(begin, &batch, &pending->indexes, &record->refused);
+  if (!payloads.empty()) {
+    ++record->waits_for;
+    if (groups_) pending->group = std::move(group_);
+    Store(pending, payloads);
   }
   if (whole) incoming_.Clear();
-  if (payloads.empty()) return;
-  ++record->waits_for;
+}
+
+void PushStream::Store(const std::shared_ptr<Pending>& pending,
+                       absl::Span<storage::PayloadBuilder> payloads) {
   pending->ids.resize(payloads.size());
-  if (groups_) pending->group = std::move(group_);
+  pending->attempts.reserve(payloads.size());
+  for (const PushedRollout& rollout : pending->batch.rollouts) {
+    pending->attempts.push_back(rollout.meta.lease.attempt.value);
+  }
   // The store may call back from another thread, and after the stream is gone: the engine takes
   // over all the same.
-  options_.store->Finish(absl::MakeSpan(payloads), absl::MakeSpan(pending->ids),
+  options_.store->Finish(payloads, absl::MakeSpan(pending->ids),
                          [this, pending, ref = ref_, options = options_,
                           groups = groups_](const absl::Status& status) {
                            if (status.ok()) {

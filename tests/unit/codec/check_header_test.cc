@@ -3,8 +3,11 @@
 #include <functional>
 #include <limits>
 
+#include "base/prng.h"
 #include "codec/rollout_header.h"
 #include "forebay/v1/types.pb.h"
+#include "tests/unit/codec/header_agreement.h"
+#include "tests/unit/codec/random_header.h"
 
 namespace forebay::codec {
 namespace {
@@ -140,6 +143,47 @@ TEST(CheckRolloutHeader, RefusesMoreThanTheLimitOfBytes) {
   for (const auto& column : header.columns()) size += column.bytes();
   EXPECT_TRUE(Check(header, {.rollout_bytes_max = size}).ok());
   EXPECT_EQ(Check(header, {.rollout_bytes_max = size - 1}).field, "bytes");
+}
+
+// The reader that has seen many headers, and one that sees its first.
+void ExpectSameJudgement(const std::string& bytes, RolloutHeader* seasoned) {
+  EXPECT_EQ(HeaderDisagreement(bytes, seasoned), "");
+  RolloutHeader fresh;
+  FieldError error;
+  if (!DecodeRolloutHeader(bytes, &fresh, &error)) return;
+  const FieldError expected = CheckRolloutHeader(fresh, bytes.size());
+  const FieldError found = CheckRolloutHeader(*seasoned, bytes.size());
+  EXPECT_EQ(found.field, expected.field);
+  EXPECT_EQ(found.message, expected.message);
+  if (found.ok()) seasoned->RememberColumns();
+}
+
+TEST(CheckRolloutHeader, RememberedColumnsAreJudgedAsNewOnes) {
+  RolloutHeader seasoned;
+  ExpectSameJudgement(Good().SerializeAsString(), &seasoned);
+  ASSERT_EQ(seasoned.known_columns.size(), 7u);
+  v1::RolloutHeader longer = Good();
+  longer.mutable_columns(6)->set_bytes(10);
+  longer.mutable_columns(6)->set_sequence_bytes(1, 1);
+  ExpectSameJudgement(longer.SerializeAsString(), &seasoned);
+  for (const HeaderColumn& column : seasoned.columns) EXPECT_TRUE(column.remembered);
+  v1::RolloutHeader twice = Good();  // a known column, and one of its name that is not
+  twice.mutable_columns(1)->set_name("tokens");
+  ExpectSameJudgement(twice.SerializeAsString(), &seasoned);
+  Prng prng(7);
+  for (int i = 0; i < 5'000; ++i) {
+    std::string bytes = Good().SerializeAsString();
+    if (i % 4 > 0) Damage(&bytes, prng);
+    ExpectSameJudgement(bytes, &seasoned);
+    // What is appended to a known column overrides it, as with protobuf.
+    v1::RolloutHeader header = Good();
+    std::string column = header.columns(0).SerializeAsString();
+    column += header.columns(static_cast<int>(prng.Below(7))).SerializeAsString();
+    header.mutable_columns()->DeleteSubrange(0, 1);
+    ExpectSameJudgement("\x2a" + std::string(1, static_cast<char>(column.size())) + column +
+                            header.SerializeAsString(),
+                        &seasoned);
+  }
 }
 
 TEST(CheckRolloutHeader, PartsOfSequencesAddUpToTheColumn) {
