@@ -12,10 +12,23 @@ namespace {
 
 constexpr uint32_t kAcquireWaitMs = 10'000;
 
+// A slice that owns the string: nothing is copied.
+grpc::Slice ToSlice(std::string bytes) {
+  auto* owned = new std::string(std::move(bytes));
+  return grpc::Slice(
+      owned->data(), owned->size(), [](void* string) { delete static_cast<std::string*>(string); },
+      owned);
+}
+
 }  // namespace
 
 ActorConversation::ActorConversation(const ActorLoad* load, Daemon::Session session)
     : load_(load), session_(std::move(session)) {}
+
+ActorConversation::~ActorConversation() {
+  if (load_->left_over == nullptr || leases_.empty()) return;
+  load_->left_over->push_back({session_.id, {leases_.begin(), leases_.end()}});
+}
 
 std::vector<Pipe> ActorConversation::Pipes() const {
   return {{kAcquireMethod, false}, {kPushMethod, true}};
@@ -29,7 +42,7 @@ bool ActorConversation::Next(size_t pipe, grpc::ByteBuffer* message) {
 bool ActorConversation::NextAcquire(grpc::ByteBuffer* message) {
   const bool enough =
       load_->window == 0 ? !leases_.empty() || in_flight_ > 0 : leases_.size() > load_->window;
-  if (acquiring_ || enough) return false;
+  if (acquiring_ || enough || stopping_) return false;
   acquiring_ = true;
   v1::AcquireRequest request;
   request.set_session(session_.id);
@@ -54,16 +67,18 @@ std::string ActorConversation::FrameStart() {
 
 // All leases in one frame, their payloads after their headers.
 bool ActorConversation::NextBatch(grpc::ByteBuffer* message) {
-  if (leases_.empty()) return false;
+  if (leases_.empty() || stopping_) return false;
   const RolloutTemplate& rollout = load_->rollouts.front();
   std::string frame = FrameStart();
-  frame.reserve(frame.size() + leases_.size() * (rollout.payload().size() + 256));
+  constexpr size_t kPayloadHeadBytes = 8;
+  frame.reserve(frame.size() + kPayloadHeadBytes +
+                leases_.size() * (rollout.entry_bytes() + rollout.payload().size()));
   for (const Lease& lease : leases_) rollout.AppendHeader(lease, &frame);
   const size_t payload = leases_.size() * rollout.payload().size();
   codec::WireWriter writer(&frame);
   writer.MessageHead(v1::PushFrame::kPayloadFieldNumber, payload);
   for (size_t i = 0; i < leases_.size(); ++i) writer.Raw(rollout.payload());
-  grpc::Slice slice(std::move(frame));
+  grpc::Slice slice = ToSlice(std::move(frame));
   *message = grpc::ByteBuffer(&slice, 1);
   const auto count = static_cast<uint32_t>(leases_.size());
   unanswered_.push_back({count, payload});
@@ -81,10 +96,10 @@ bool ActorConversation::NextFrame(grpc::ByteBuffer* message) {
   const std::string_view payload = rollout.payload();
   std::string frame;
   if (sent_bytes_ == 0) {
-    if (leases_.empty() || in_flight_ >= load_->window) return false;
+    if (leases_.empty() || in_flight_ >= load_->window || stopping_) return false;
     frame = FrameStart();
-    rollout.AppendHeader(leases_.back(), &frame);
-    leases_.pop_back();
+    rollout.AppendHeader(leases_.front(), &frame);
+    leases_.pop_front();
     ++in_flight_;
   } else {
     frame = FrameStart();
@@ -118,9 +133,12 @@ absl::Status ActorConversation::TakeAcquired(const grpc::Slice& answer) {
   ++acquire_in_.messages;
   acquire_in_.bytes += answer.size();
   const std::string_view bytes(reinterpret_cast<const char*>(answer.begin()), answer.size());
-  const size_t before = leases_.size();
-  if (!ReadLeases(bytes, &leases_)) return absl::InternalError("the answer is no AcquireResponse");
-  if (leases_.size() > before) return absl::OkStatus();
+  acquired_.clear();
+  if (!ReadLeases(bytes, &acquired_)) {
+    return absl::InternalError("the answer is no AcquireResponse");
+  }
+  leases_.insert(leases_.end(), acquired_.begin(), acquired_.end());
+  if (!acquired_.empty()) return absl::OkStatus();
   // A load that is not handed work measures something else.
   v1::AcquireResponse response;
   response.ParseFromArray(answer.begin(), static_cast<int>(answer.size()));

@@ -19,22 +19,34 @@
 
 namespace forebay::bench {
 
+// Assignments that an actor had when it stopped.
+struct LeftOver {
+  uint64_t session = 0;
+  std::vector<Lease> leases;
+};
+
 struct ActorLoad {
   uint32_t batch = 64;             // assignments a call, and in lockstep rollouts a frame
   uint32_t window = 0;             // rollouts in flight; 0 is lockstep
   uint32_t frame_bytes = 1 << 20;  // payload of a frame, for rollouts that are larger
   // Pushed in turn, so that their bytes do not all come from the cache.
   std::vector<RolloutTemplate> rollouts;
+  // If set: takes what the actors leave, to be given back. Without it their groups stay open, and
+  // the bytes of those groups in memory.
+  std::vector<LeftOver>* left_over = nullptr;
 };
 
 class ActorConversation : public Conversation {
  public:
   // `load` outlives this.
   ActorConversation(const ActorLoad* load, Daemon::Session session);
+  ~ActorConversation() override;
 
   std::vector<Pipe> Pipes() const override;
   bool Next(size_t pipe, grpc::ByteBuffer* message) override;
   absl::Status Take(size_t pipe, grpc::ByteBuffer* answer) override;
+  void Stop() override { stopping_ = true; }
+  bool Stopped() const override { return !acquiring_ && in_flight_ == 0; }
   std::string Script() const override;
 
  private:
@@ -56,8 +68,10 @@ class ActorConversation : public Conversation {
 
   const ActorLoad* load_;
   Daemon::Session session_;
-  std::vector<Lease> leases_;  // acquired, not pushed yet
+  std::deque<Lease> leases_;     // acquired, not pushed yet; oldest first, so that groups complete
+  std::vector<Lease> acquired_;  // scratch
   bool acquiring_ = false;
+  bool stopping_ = false;
   uint64_t request_id_ = 0;
   uint64_t frame_ = 0;
   size_t turn_ = 0;        // of load_->rollouts

@@ -42,6 +42,11 @@ class Conversation {
   // exchange.
   virtual absl::Status Take(size_t pipe, grpc::ByteBuffer* answer) = 0;
 
+  // The measured time is over: what was begun is ended, nothing new is said.
+  virtual void Stop() {}
+  // After Stop: nothing is under way any more.
+  virtual bool Stopped() const { return true; }
+
   // What was exchanged, in the words of script.h, so that the limit can be run on the same.
   virtual std::string Script() const = 0;
 

@@ -117,4 +117,15 @@ absl::StatusOr<Daemon::Session> Daemon::OpenSession() {
   return session;
 }
 
+absl::Status Daemon::Release(uint64_t session, const std::vector<Lease>& leases) {
+  v1::ReleaseRequest request;
+  request.set_session(session);
+  for (const Lease& lease : leases) {
+    request.add_attempt_ids(lease.attempt_id);
+    request.add_tokens(lease.token);
+  }
+  v1::ReleaseResponse response;
+  return Call("/forebay.v1.ActorService/Release", request, &response);
+}
+
 }  // namespace forebay::bench

@@ -11,7 +11,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "bench/load/rollout_template.h"
 #include "forebay/v1/actor.pb.h"
 #include "forebay/v1/admin.pb.h"
 
@@ -45,6 +47,9 @@ class Daemon {
     v1::OpenSessionResponse opened;
   };
   absl::StatusOr<Session> OpenSession();
+
+  // Gives leases back.
+  absl::Status Release(uint64_t session, const std::vector<Lease>& leases);
 
  private:
   absl::Status AddTasks(const std::string& source, uint64_t first, uint64_t end,

@@ -65,6 +65,8 @@ class Lane {
     }
   }
 
+  void Stop() { conversation_->Stop(); }
+  bool Stopped() const { return conversation_->Stopped(); }
   const Progress& progress() const { return conversation_->progress(); }
   std::string Script() const { return conversation_->Script(); }
 
@@ -219,6 +221,17 @@ absl::StatusOr<LoadResult> Measure(const LoadOptions& options, grpc::CompletionQ
   return result;
 }
 
+// Lets the conversations end what they began, so that a server is left as it was found.
+absl::Status Stop(const LoadOptions& options, grpc::CompletionQueue* queue,
+                  const std::vector<std::unique_ptr<Lane>>& lanes) {
+  for (const auto& lane : lanes) lane->Stop();
+  const auto stopped = [&] {
+    return std::all_of(lanes.begin(), lanes.end(), [](const auto& l) { return l->Stopped(); });
+  };
+  return Poll(queue, Clock::now() + Duration(options.stall_seconds), options.stall_seconds,
+              stopped);
+}
+
 absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const LoadOptions& options) {
   grpc::ChannelArguments arguments;
   // Otherwise channels to one address share one connection.
@@ -226,6 +239,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const LoadOptions& option
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetMaxSendMessageSize(-1);
   if (options.minimal_stack) arguments.SetInt(GRPC_ARG_MINIMAL_STACK, 1);
+  for (const auto& [name, value] : options.arguments) arguments.SetInt(name, value);
   auto channel =
       grpc::CreateCustomChannel(options.target, grpc::InsecureChannelCredentials(), arguments);
   const auto deadline = std::chrono::system_clock::now() +
@@ -257,6 +271,9 @@ absl::StatusOr<LoadResult> RunLoad(
   }
   for (auto& lane : lanes) lane->Start();
   auto result = Measure(options, &queue, lanes);
+  if (result.ok()) {
+    if (absl::Status s = Stop(options, &queue, lanes); !s.ok()) result = s;
+  }
   for (auto& lane : lanes) lane->Cancel();
   queue.Shutdown();
   void* tag = nullptr;

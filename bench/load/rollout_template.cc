@@ -60,14 +60,17 @@ RolloutTemplate::RolloutTemplate(uint32_t tokens, const std::vector<ColumnShape>
   }
   (*header.mutable_rewards())["reward"] = reward;
   header.set_duration_ms(1000);
-  header_ = header.SerializeAsString();
-  FOREBAY_CHECK(header_[0] == static_cast<char>(codec::Fixed64Tag(1)));
-  FOREBAY_CHECK(header_[kTokenAt - 1] == static_cast<char>(codec::Fixed32Tag(2)));
+  const std::string encoded = header.SerializeAsString();
+  FOREBAY_CHECK(encoded[0] == static_cast<char>(codec::Fixed64Tag(1)));
+  FOREBAY_CHECK(encoded[kTokenAt - 1] == static_cast<char>(codec::Fixed32Tag(2)));
+  codec::WireWriter(&entry_).Message(v1::PushFrame::kRolloutsFieldNumber, encoded);
+  header_at_ = entry_.size() - encoded.size();
 }
 
 void RolloutTemplate::AppendHeader(const Lease& lease, std::string* frame) const {
-  codec::WireWriter(frame).Message(v1::PushFrame::kRolloutsFieldNumber, header_);
-  char* header = frame->data() + frame->size() - header_.size();
+  const size_t at = frame->size();
+  frame->append(entry_);
+  char* const header = frame->data() + at + header_at_;
   std::memcpy(header + kAttemptAt, &lease.attempt_id, sizeof(lease.attempt_id));
   std::memcpy(header + kTokenAt, &lease.token, sizeof(lease.token));
 }
@@ -81,7 +84,8 @@ bool ReadLeases(std::string_view acquire_response, std::vector<Lease>* leases) {
     }
     codec::WireReader assignment = response.Message();
     Lease lease;
-    while (assignment.Next()) {
+    // They come first; the rest of an assignment is of no use to a load.
+    while ((lease.attempt_id == 0 || lease.token == 0) && assignment.Next()) {
       if (assignment.tag() == codec::Fixed64Tag(v1::Assignment::kAttemptIdFieldNumber)) {
         lease.attempt_id = assignment.Fixed<uint64_t>();
       } else if (assignment.tag() == codec::Fixed32Tag(v1::Assignment::kTokenFieldNumber)) {

@@ -40,11 +40,13 @@ class RolloutTemplate {
                   double reward);
 
   std::string_view payload() const { return payload_; }
+  size_t entry_bytes() const { return entry_.size(); }
   // Appends the header for a lease, as an entry of PushFrame.rollouts.
   void AppendHeader(const Lease& lease, std::string* frame) const;
 
  private:
-  std::string header_;
+  std::string entry_;     // of a frame: tag, length, header
+  size_t header_at_ = 0;  // in entry_
   std::string_view payload_;
 };
 

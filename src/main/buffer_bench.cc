@@ -98,9 +98,15 @@ absl::Status RunActors(const char* name, const char* source, uint64_t tasks, Act
     if (!session.ok()) return session.status();
     sessions.push_back(*session);
   }
-  return Report(name, *options, RunLoad(*options, [&](int lane) {
-                  return std::make_unique<ActorConversation>(&load, sessions[lane]);
-                }));
+  std::vector<LeftOver> left_over;
+  load.left_over = &left_over;
+  const auto result = RunLoad(*options, [&](int lane) {
+    return std::make_unique<ActorConversation>(&load, sessions[lane]);
+  });
+  for (const LeftOver& left : left_over) {
+    if (absl::Status s = daemon.Release(left.session, left.leases); !s.ok()) return s;
+  }
+  return Report(name, *options, result);
 }
 
 // Assignments acquired, tiny rollouts of 16 tokens pushed and acknowledged.

@@ -125,6 +125,33 @@ TEST_F(ActorTest, CutsALargeRolloutIntoFramesAndKeepsItsWindow) {
   EXPECT_TRUE(ParseScript(actor_->Script()).ok()) << actor_->Script();
 }
 
+TEST_F(ActorTest, StopsWhenWhatItBeganIsAnsweredAndLeavesTheRest) {
+  std::vector<LeftOver> left;
+  load_.left_over = &left;
+  load_.window = 1;
+  load_.batch = 3;
+  load_.frame_bytes = 100;
+  UseRollouts(16);  // 144 bytes: 2 frames
+  ASSERT_TRUE(actor_->Next(0, &message_));
+  grpc::ByteBuffer answer = Assignments(1000, 3);
+  ASSERT_TRUE(actor_->Take(0, &answer).ok());
+  ASSERT_TRUE(actor_->Next(1, &message_));
+  actor_->Stop();
+  EXPECT_FALSE(actor_->Stopped());
+  EXPECT_TRUE(actor_->Next(1, &message_)) << "the rollout's second frame";
+  for (uint32_t accepted : {0, 1}) {
+    answer = Reply(1, accepted);
+    ASSERT_TRUE(actor_->Take(1, &answer).ok());
+  }
+  EXPECT_TRUE(actor_->Stopped());
+  EXPECT_FALSE(actor_->Next(0, &message_));
+  EXPECT_FALSE(actor_->Next(1, &message_));
+  actor_.reset();
+  ASSERT_EQ(left.size(), 1u);
+  EXPECT_EQ(left[0].session, 77u);
+  EXPECT_EQ(left[0].leases.size(), 2u);
+}
+
 TEST_F(ActorTest, EndsTheRunWhenARolloutIsRefusedOrNoWorkIsHandedOut) {
   load_.batch = 1;
   UseRollouts(16);
