@@ -9,6 +9,11 @@
 #include "tests/simulation/hosts.h"
 
 namespace forebay::simulation {
+namespace {
+
+constexpr size_t kWaitingPushesMax = 2'000;
+
+}  // namespace
 
 Node::Node(const HistoryOptions& options, EventQueue* queue, Dice* dice, Stats* stats,
            Observer* observer, Alarm alarm, Announced announced)
@@ -73,6 +78,8 @@ void Node::Push(SessionId session, std::vector<shard::RolloutMeta> rollouts,
   for (const shard::RolloutMeta& rollout : rollouts) bytes += rollout.payload_bytes;
   if (waiting_.empty() && payloads_.Fits(bytes))
     return PushNow(session, std::move(rollouts), std::move(answer));
+  // Beyond that a client is told to come again.
+  if (waiting_.size() >= kWaitingPushesMax) return;
   stats_->Count(Fault::kMemoryWait);
   waiting_.push_back({session, std::move(rollouts), std::move(answer), bytes});
 }
@@ -113,7 +120,6 @@ void Node::PushNow(SessionId session, std::vector<shard::RolloutMeta> rollouts,
             });
   }
   answer(std::move(job->reply));
-  ServeWaiting();
 }
 
 void Node::PushGroup(ShardId shard, shard::PutGroup group, Answer<shard::PutRolloutsReply> answer) {
@@ -209,10 +215,11 @@ void Node::Die(const std::vector<PayloadId>& payloads, Payloads* store) {
 }
 
 void Node::ServeWaiting() {
-  if (waiting_.empty() || !payloads_.Fits(waiting_.front().bytes)) return;
-  Waiting next = std::move(waiting_.front());
-  waiting_.pop_front();
-  PushNow(next.session, std::move(next.rollouts), std::move(next.answer));
+  while (!waiting_.empty() && payloads_.Fits(waiting_.front().bytes)) {
+    Waiting next = std::move(waiting_.front());
+    waiting_.pop_front();
+    PushNow(next.session, std::move(next.rollouts), std::move(next.answer));
+  }
 }
 
 // The rules against deadlock: what is kept back goes to the oldest incomplete group of a shard;

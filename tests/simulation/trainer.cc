@@ -33,7 +33,11 @@ void Job::Attach() {
 }
 
 void Job::AttachedAt(uint32_t rank, const ledger::AttachReply& reply) {
-  if (!reply.status.ok()) return Refused(reply.status);
+  if (!reply.status.ok()) {
+    // A predecessor's message took the place after it; the launcher starts a process anew.
+    if (!zombie_ && absl::IsAborted(reply.status)) processes_[rank] = world_.dice.Next() | 1;
+    return Refused(reply.status);
+  }
   attached_[rank] = reply.generation;
   step_ = reply.next_step;
   version_ = reply.train_version;
