@@ -109,21 +109,17 @@ void AddSequenceBytes(RolloutHeader* header, HeaderColumn* column, uint64_t valu
   ++column->sequence_bytes.count;
 }
 
-// Takes a shape that is known from the column at this place of an earlier header.
-size_t TakeKnownShape(std::string_view bytes, RolloutHeader* header, HeaderColumn* column) {
-  const size_t index = header->columns.size() - 1;
-  if (index >= header->known_columns.size()) return 0;
-  if (index > 0 && !header->columns[index - 1].remembered) return 0;
-  const RolloutHeader::KnownColumn& known = header->known_columns[index];
+// What an earlier header's column at this place had, if the bytes begin with its shape.
+const RolloutHeader::KnownColumn* FindKnown(std::string_view bytes, const RolloutHeader& header) {
+  const size_t index = header.columns.size();
+  if (index >= header.known_columns.size()) return nullptr;
+  if (index > 0 && !header.columns[index - 1].remembered) return nullptr;
+  const RolloutHeader::KnownColumn& known = header.known_columns[index];
   const size_t size = known.shape.size();
-  if (bytes.size() < size || std::memcmp(bytes.data(), known.shape.data(), size) != 0) return 0;
-  const Range sequence_bytes = column->sequence_bytes;
-  *column = known.column;
-  column->sequence_bytes = sequence_bytes;
-  column->name = bytes.substr(known.name_at, known.name_bytes);
-  column->shape = bytes.substr(0, size);
-  column->remembered = true;
-  return size;
+  if (bytes.size() < size || std::memcmp(bytes.data(), known.shape.data(), size) != 0) {
+    return nullptr;
+  }
+  return &known;
 }
 
 // A field of a column's shape; false if it is none.
@@ -181,13 +177,19 @@ bool DecodeExtentField(WireReader& r, RolloutHeader* header, HeaderColumn* colum
 }
 
 void DecodeColumn(WireReader message, RolloutHeader* header, bool* ok) {
-  HeaderColumn& column = header->columns.emplace_back();
-  column.sequence_bytes.begin = static_cast<uint32_t>(header->sequence_bytes.size());
   const std::string_view bytes = message.rest();
-  const size_t known = TakeKnownShape(bytes, header, &column);
-  WireReader r(bytes.substr(known), message.depth());
+  const auto* known = FindKnown(bytes, *header);
+  const size_t known_bytes = known == nullptr ? 0 : known->shape.size();
+  HeaderColumn& column = known == nullptr ? header->columns.emplace_back()
+                                          : header->columns.emplace_back(known->column);
+  column.sequence_bytes.begin = static_cast<uint32_t>(header->sequence_bytes.size());
+  if (known != nullptr) {
+    column.name = bytes.substr(known->name_at, known->name_bytes);
+    column.shape = bytes.substr(0, known_bytes);
+  }
+  WireReader r(bytes.substr(known_bytes), message.depth());
   // The shape is what comes before the first other field; if more of it follows, there is none.
-  bool shape_ended = known > 0;
+  bool shape_ended = known != nullptr;
   bool shape_whole = true;
   for (std::string_view before = r.rest(); r.Next(); before = r.rest()) {
     if (DecodeExtentField(r, header, &column, ok)) {
@@ -326,6 +328,8 @@ void RolloutHeader::RememberColumns() {
     known.column = column;
     known.column.bytes = 0;
     known.column.crc32c.reset();
+    known.column.sequence_bytes = {};
+    known.column.remembered = true;
     known.column.shape = {};
     known.column.name = {};
     // A name that was checked is not empty, so it lies in the shape.
