@@ -1,6 +1,7 @@
 // The daemon: reads its configuration, serves, and comes to a clean end on SIGTERM or SIGINT.
 //
-// Exit codes: 0 after a clean end, 2 for a wrong configuration, 3 when it cannot serve (a port is taken).
+// Exit codes: 0 after a clean end, 2 for a wrong configuration, 3 when it cannot serve (a port is
+// taken).
 #include <csignal>
 #include <cstdio>
 #include <string>

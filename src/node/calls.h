@@ -1,4 +1,5 @@
-// Remembers who waits for the answer of which call; the tag goes with the request and comes back with the reply.
+// Remembers who waits for the answer of which call; the tag goes with the request and comes back
+// with the reply.
 //
 // Not thread-safe: belongs to one loop.
 #pragma once

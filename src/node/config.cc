@@ -27,7 +27,8 @@ constexpr Unit kTimeUnits[] = {{"", 1}, {"ms", 1}, {"s", 1'000}, {"min", 60'000}
 constexpr Unit kNoUnits[] = {{"", 1}};
 
 absl::Status Refuse(const ConfigEntry& entry, std::string_view value, const std::string& why) {
-  return absl::InvalidArgumentError(absl::StrCat(entry.name, ": is '", std::string(value), "', ", why));
+  return absl::InvalidArgumentError(
+      absl::StrCat(entry.name, ": is '", std::string(value), "', ", why));
 }
 
 template <size_t N>
@@ -68,15 +69,16 @@ absl::Status SetEntry(const ConfigEntry& entry, std::string_view value, Config* 
   if (const auto* text = std::get_if<std::string Config::*>(&entry.field)) {
     if (!entry.choices.empty() && std::ranges::find(entry.choices, value) == entry.choices.end()) {
       std::string all;
-      for (const char* choice : entry.choices) absl::StrAppend(&all, all.empty() ? "" : ", ", choice);
+      for (const char* choice : entry.choices)
+        absl::StrAppend(&all, all.empty() ? "" : ", ", choice);
       return Refuse(entry, value, absl::StrCat("must be one of: ", all));
     }
-    config->**text = std::string(value);
+    config->** text = std::string(value);
     return absl::OkStatus();
   }
   if (const auto* flag = std::get_if<bool Config::*>(&entry.field)) {
     if (value != "true" && value != "false") return Refuse(entry, value, "must be true or false");
-    config->**flag = value == "true";
+    config->** flag = value == "true";
     return absl::OkStatus();
   }
   return SetNumber(entry, value, &(config->*std::get<uint64_t Config::*>(entry.field)));
@@ -108,9 +110,9 @@ absl::StatusOr<const ConfigEntry*> Find(std::string_view name) {
       nearest = &entry;
     }
   }
-  return absl::NotFoundError(absl::StrCat("'", std::string(name),
-                                          "' is not an entry of the configuration; the nearest is '",
-                                          nearest->name, "'"));
+  return absl::NotFoundError(
+      absl::StrCat("'", std::string(name),
+                   "' is not an entry of the configuration; the nearest is '", nearest->name, "'"));
 }
 
 absl::Status SetFromYaml(const std::string& prefix, const YAML::Node& node, Config* config) {
@@ -169,10 +171,9 @@ absl::Status Set(std::string_view name, std::string_view value, Config* config) 
 absl::Status Validate(const Config& config) {
   const uint64_t reserve = config.completion_reserve_bytes();
   if (reserve >= config.memory_payload_bytes_max) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("memory.completion_reserve_bytes: is '", reserve,
-                     "', must be below memory.payload_bytes_max, which is ",
-                     config.memory_payload_bytes_max));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "memory.completion_reserve_bytes: is '", reserve,
+        "', must be below memory.payload_bytes_max, which is ", config.memory_payload_bytes_max));
   }
   if (config.tls_cert.empty() != config.tls_key.empty()) {
     return absl::InvalidArgumentError(
@@ -180,8 +181,8 @@ absl::Status Validate(const Config& config) {
                      ": is '', must be set, for the other half of the pair is"));
   }
   if (!config.tls_client_ca.empty() && config.tls_cert.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "tls.client_ca: is '", config.tls_client_ca, "', must be '' unless tls.cert is set"));
+    return absl::InvalidArgumentError(absl::StrCat("tls.client_ca: is '", config.tls_client_ca,
+                                                   "', must be '' unless tls.cert is set"));
   }
   if (config.listen_grpc.empty() && config.listen_unix.empty()) {
     return absl::InvalidArgumentError("listen.grpc: is '', must be set unless listen.unix is");

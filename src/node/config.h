@@ -1,8 +1,8 @@
-// The configuration of a daemon: one struct, one table that says what each entry is called, what it may be, whether it can be
-// changed while the daemon runs.
+// The configuration of a daemon: one struct, one table that says what each entry is called, what it
+// may be, whether it can be changed while the daemon runs.
 //
-// File, flags and the run-time set all go through the table; every refusal names entry, value and limit. Values and pure
-// functions, but for ReadConfigFile.
+// File, flags and the run-time set all go through the table; every refusal names entry, value and
+// limit. Values and pure functions, but for ReadConfigFile.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,8 @@ struct Config {
   std::string log_format = "text";
   uint64_t shutdown_drain_ms = 5'000;
 
-  // What is kept back for groups that are about to complete; a sixteenth of the whole unless it is set.
+  // What is kept back for groups that are about to complete; a sixteenth of the whole unless it is
+  // set.
   uint64_t completion_reserve_bytes() const {
     return memory_completion_reserve_bytes != 0 ? memory_completion_reserve_bytes
                                                 : memory_payload_bytes_max / 16;
@@ -79,7 +80,8 @@ const std::vector<ConfigEntry>& ConfigEntries();
 
 // The value as text that Set takes.
 std::string Get(const Config& config, const ConfigEntry& entry);
-// Bytes take the units KiB, MiB, GiB, TiB; times take ms, s, min, h. NotFound for an unknown name, with the nearest known one.
+// Bytes take the units KiB, MiB, GiB, TiB; times take ms, s, min, h. NotFound for an unknown name,
+// with the nearest known one.
 absl::Status Set(std::string_view name, std::string_view value, Config* config);
 // What no single entry can say: relations between them. Call when all are set.
 absl::Status Validate(const Config& config);
@@ -87,7 +89,8 @@ absl::Status Validate(const Config& config);
 absl::Status ReadConfigText(const std::string& yaml, Config* config);
 absl::Status ReadConfigFile(const std::string& path, Config* config);
 
-// Sets all values or none; refuses what cannot be changed while the daemon runs, and says what changes.
+// Sets all values or none; refuses what cannot be changed while the daemon runs, and says what
+// changes.
 absl::StatusOr<std::vector<ConfigChange>> Change(const std::map<std::string, std::string>& values,
                                                  Config* config);
 
@@ -97,7 +100,8 @@ struct CommandLine {
   bool version = false;
 };
 
-// "--name=value", "--name value", "--config FILE" (read first, so flags win), "--help", "--version".
+// "--name=value", "--name value", "--config FILE" (read first, so flags win), "--help",
+// "--version".
 absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arguments);
 // The table for people.
 std::string ConfigHelp();

@@ -12,30 +12,34 @@ constexpr uint64_t kHourMs = 3'600'000;
 constexpr bool kFixed = false;
 constexpr bool kChangeable = true;
 
-// A file of its own for every family would only scatter the one page that people look for.
-std::vector<ConfigEntry> MakeEntries() {
-  using K = ConfigKind;
-  using C = Config;
-  std::vector<ConfigEntry> listen = {
-      {"listen.grpc", K::kText, &C::listen_grpc, kFixed,
-       "Address of the gRPC services; port 0 takes a free one; empty: none."},
-      {"listen.unix", K::kText, &C::listen_unix, kFixed,
-       "Path of a unix socket for the same services; 'auto': forebay-PORT.sock in XDG_RUNTIME_DIR, or "
-       "PORT.sock in /tmp/forebay-UID; empty: none."},
-      {"listen.http", K::kText, &C::listen_http, kFixed,
-       "Address of /metrics, /healthz and /readyz; port 0 takes a free one; empty: none."},
-      {"listen.allow_remote", K::kSwitch, &C::listen_allow_remote, kFixed,
-       "Listen beyond loopback without TLS."},
-      {"listen.announce_file", K::kText, &C::listen_announce_file, kFixed,
-       "File that gets the addresses as JSON once the daemon serves; empty: none."},
-      {"tls.cert", K::kText, &C::tls_cert, kFixed, "PEM chain of the server; empty: no TLS."},
-      {"tls.key", K::kText, &C::tls_key, kFixed, "PEM key of tls.cert."},
-      {"tls.client_ca", K::kText, &C::tls_client_ca, kFixed,
-       "PEM certificate that must have signed the clients' own; empty: clients show none."},
-      {"auth.tokens_file", K::kText, &C::auth_tokens_file, kFixed,
-       "File of bearer tokens, a line 'ROLE TOKEN' each, ROLE one of actor, trainer, operator; empty: "
-       "everybody may do everything."}};
-  std::vector<ConfigEntry> memory = {
+using K = ConfigKind;
+using C = Config;
+
+std::vector<ConfigEntry> ListenEntries() {
+  return {{"listen.grpc", K::kText, &C::listen_grpc, kFixed,
+           "Address of the gRPC services; port 0 takes a free one; empty: none."},
+          {"listen.unix", K::kText, &C::listen_unix, kFixed,
+           "Path of a unix socket for the same services; 'auto': forebay-PORT.sock in "
+           "XDG_RUNTIME_DIR, or "
+           "PORT.sock in /tmp/forebay-UID; empty: none."},
+          {"listen.http", K::kText, &C::listen_http, kFixed,
+           "Address of /metrics, /healthz and /readyz; port 0 takes a free one; empty: none."},
+          {"listen.allow_remote", K::kSwitch, &C::listen_allow_remote, kFixed,
+           "Listen beyond loopback without TLS."},
+          {"listen.announce_file", K::kText, &C::listen_announce_file, kFixed,
+           "File that gets the addresses as JSON once the daemon serves; empty: none."},
+          {"tls.cert", K::kText, &C::tls_cert, kFixed, "PEM chain of the server; empty: no TLS."},
+          {"tls.key", K::kText, &C::tls_key, kFixed, "PEM key of tls.cert."},
+          {"tls.client_ca", K::kText, &C::tls_client_ca, kFixed,
+           "PEM certificate that must have signed the clients' own; empty: clients show none."},
+          {"auth.tokens_file", K::kText, &C::auth_tokens_file, kFixed,
+           "File of bearer tokens, a line 'ROLE TOKEN' each, ROLE one of actor, trainer, operator; "
+           "empty: "
+           "everybody may do everything."}};
+}
+
+std::vector<ConfigEntry> MemoryEntries() {
+  return {
       {"shards", K::kCount, &C::shards, kFixed, "Shards that own the tasks between them.", 1, 64},
       {"run.seed", K::kCount, &C::run_seed, kFixed,
        "Seed of the run's random draws and of the assignments' seeds."},
@@ -48,51 +52,71 @@ std::vector<ConfigEntry> MakeEntries() {
       {"memory.task_bytes_max", K::kBytes, &C::memory_task_bytes_max, kFixed,
        "Memory for the payloads of tasks; beyond it AddTasks is refused.", kMiB, 64 * kTiB},
       {"memory.relief_after_ms", K::kMilliseconds, &C::memory_relief_after_ms, kChangeable,
-       "How long a step may lack groups while pushes wait for memory before the reserve is used, and "
+       "How long a step may lack groups while pushes wait for memory before the reserve is used, "
+       "and "
        "then the youngest incomplete group dropped.",
        10, kHourMs}};
-  std::vector<ConfigEntry> limits = {
-      {"limits.rollout_bytes_max", K::kBytes, &C::limits_rollout_bytes_max, kFixed,
-       "Largest rollout, header and payload.", 1024, 16 * kGiB},
-      {"limits.frame_bytes_max", K::kBytes, &C::limits_frame_bytes_max, kFixed,
-       "Payload that clients put into one message; larger rollouts go in several.", 64 * 1024, kGiB / 2},
-      {"limits.stream_bytes_max", K::kBytes, &C::limits_stream_bytes_max, kFixed,
-       "Bytes of a push stream that are read and not answered.", 64 * 1024, kTiB},
-      {"limits.stream_frames_max", K::kCount, &C::limits_stream_frames_max, kFixed,
-       "Frames of a push stream that are read and not answered.", 1, 65'536},
-      {"limits.fetch_queue_bytes_max", K::kBytes, &C::limits_fetch_queue_bytes_max, kFixed,
-       "Bytes of a fetch stream that wait to be sent.", 64 * 1024, kTiB},
-      {"limits.calls_max", K::kCount, &C::limits_calls_max, kFixed,
-       "Calls at once; more are refused.", 16, 10'000'000},
-      {"server.io_threads", K::kCount, &C::server_io_threads, kFixed,
-       "Threads that serve gRPC. One is the fastest until it is busy all the time.", 1, 64},
-      {"steps.open_max", K::kCount, &C::steps_open_max, kFixed, "Steps open at once.", 1, 64}};
-  std::vector<ConfigEntry> behaviour = {
-      {"renew.interval_ms", K::kMilliseconds, &C::renew_interval_ms, kChangeable,
-       "How often actors are asked to renew their leases.", 10, kHourMs},
-      {"clients.silent_ms", K::kMilliseconds, &C::clients_silent_ms, kChangeable,
-       "A client not heard for so long is taken as gone, in the verdict and the metrics.", 100,
-       24 * kHourMs},
-      {"status.trainer_wait_ms", K::kMilliseconds, &C::status_trainer_wait_ms, kChangeable,
-       "A step that waits longer for groups makes the verdict degraded.", 100, 24 * kHourMs},
-      {"status.engine_behind", K::kCount, &C::status_engine_behind, kChangeable,
-       "An engine so many published versions behind makes the verdict degraded.", 1, 1'000'000},
-      {"log.level", K::kChoice, &C::log_level, kChangeable, "Least level that is logged.", 0, 0,
-       {"debug", "info", "warning", "error"}},
-      {"log.format", K::kChoice, &C::log_format, kFixed, "Lines for people or for programs.", 0, 0,
-       {"text", "json"}},
-      {"shutdown.drain_ms", K::kMilliseconds, &C::shutdown_drain_ms, kChangeable,
-       "How long calls may still run after SIGTERM.", 0, kHourMs}};
-  for (auto* part : {&memory, &limits, &behaviour}) {
-    for (auto& entry : *part) listen.push_back(std::move(entry));
-  }
-  return listen;
+}
+
+std::vector<ConfigEntry> LimitEntries() {
+  return {{"limits.rollout_bytes_max", K::kBytes, &C::limits_rollout_bytes_max, kFixed,
+           "Largest rollout, header and payload.", 1024, 16 * kGiB},
+          {"limits.frame_bytes_max", K::kBytes, &C::limits_frame_bytes_max, kFixed,
+           "Payload that clients put into one message; larger rollouts go in several.", 64 * 1024,
+           kGiB / 2},
+          {"limits.stream_bytes_max", K::kBytes, &C::limits_stream_bytes_max, kFixed,
+           "Bytes of a push stream that are read and not answered.", 64 * 1024, kTiB},
+          {"limits.stream_frames_max", K::kCount, &C::limits_stream_frames_max, kFixed,
+           "Frames of a push stream that are read and not answered.", 1, 65'536},
+          {"limits.fetch_queue_bytes_max", K::kBytes, &C::limits_fetch_queue_bytes_max, kFixed,
+           "Bytes of a fetch stream that wait to be sent.", 64 * 1024, kTiB},
+          {"limits.calls_max", K::kCount, &C::limits_calls_max, kFixed,
+           "Calls at once; more are refused.", 16, 10'000'000},
+          {"server.io_threads", K::kCount, &C::server_io_threads, kFixed,
+           "Threads that serve gRPC. One is the fastest until it is busy all the time.", 1, 64},
+          {"steps.open_max", K::kCount, &C::steps_open_max, kFixed, "Steps open at once.", 1, 64}};
+}
+
+std::vector<ConfigEntry> BehaviourEntries() {
+  return {{"renew.interval_ms", K::kMilliseconds, &C::renew_interval_ms, kChangeable,
+           "How often actors are asked to renew their leases.", 10, kHourMs},
+          {"clients.silent_ms", K::kMilliseconds, &C::clients_silent_ms, kChangeable,
+           "A client not heard for so long is taken as gone, in the verdict and the metrics.", 100,
+           24 * kHourMs},
+          {"status.trainer_wait_ms", K::kMilliseconds, &C::status_trainer_wait_ms, kChangeable,
+           "A step that waits longer for groups makes the verdict degraded.", 100, 24 * kHourMs},
+          {"status.engine_behind", K::kCount, &C::status_engine_behind, kChangeable,
+           "An engine so many published versions behind makes the verdict degraded.", 1, 1'000'000},
+          {"log.level",
+           K::kChoice,
+           &C::log_level,
+           kChangeable,
+           "Least level that is logged.",
+           0,
+           0,
+           {"debug", "info", "warning", "error"}},
+          {"log.format",
+           K::kChoice,
+           &C::log_format,
+           kFixed,
+           "Lines for people or for programs.",
+           0,
+           0,
+           {"text", "json"}},
+          {"shutdown.drain_ms", K::kMilliseconds, &C::shutdown_drain_ms, kChangeable,
+           "How long calls may still run after SIGTERM.", 0, kHourMs}};
 }
 
 }  // namespace
 
 const std::vector<ConfigEntry>& ConfigEntries() {
-  static const auto* entries = new std::vector<ConfigEntry>(MakeEntries());
+  static const auto* entries = [] {
+    auto* all = new std::vector<ConfigEntry>();
+    for (auto& part : {ListenEntries(), MemoryEntries(), LimitEntries(), BehaviourEntries()}) {
+      all->insert(all->end(), part.begin(), part.end());
+    }
+    return all;
+  }();
   return *entries;
 }
 

@@ -91,8 +91,7 @@ void Engine::Shard::OnDead(const std::vector<PayloadId>& payloads,
 
 void Engine::Shard::SendToLedger(const codec::NumberedMessage& message) {
   auto& ledger = engine->ledger_;
-  ledger.serial.Post(
-      [&ledger, id = id, message] { ledger.loop.FromShard(NowMs(), id, message); });
+  ledger.serial.Post([&ledger, id = id, message] { ledger.loop.FromShard(NowMs(), id, message); });
 }
 
 void Engine::Shard::AcknowledgeLedger(uint64_t number) {
@@ -108,8 +107,7 @@ void Engine::Shard::OnSummary(const codec::ReadySummary& summary) {
 
 Engine::Engine(Options options, DeadBytes* dead) : dead_(dead), ledger_(this, options) {
   for (uint32_t i = 0; i < options.shards; ++i) {
-    shards_.push_back(
-        std::make_unique<Shard>(this, ShardId(static_cast<uint8_t>(i)), options));
+    shards_.push_back(std::make_unique<Shard>(this, ShardId(static_cast<uint8_t>(i)), options));
   }
   ledger_.serial.Post([this] { ledger_.loop.Resend(); });
   timer_ = std::thread([this] { TimerThread(); });
@@ -166,7 +164,8 @@ void Engine::Acquire(shard::Assign request, uint32_t wait_ms, Done<shard::Assign
   NextInRound(std::move(round));
 }
 
-// The wait is in the shard that the ticket names; if it is on its way to another, that one sees the mark.
+// The wait is in the shard that the ticket names; if it is on its way to another, that one sees the
+// mark.
 void Engine::CancelAcquire(std::shared_ptr<Ticket> ticket) {
   ticket->cancelled = true;
   auto& s = *shards_[ticket->shard];
@@ -176,7 +175,8 @@ void Engine::CancelAcquire(std::shared_ptr<Ticket> ticket) {
   });
 }
 
-// The order of the shards follows from the request id, so that a repeated request meets the same answers.
+// The order of the shards follows from the request id, so that a repeated request meets the same
+// answers.
 void Engine::NextInRound(std::unique_ptr<Round> round) {
   const uint64_t now = NowMs();
   const auto count = static_cast<uint32_t>(shards_.size());

@@ -1,7 +1,9 @@
-// The state machines of one node, made safe for threads: shard loops and the ledger loop, each in a Serial of its own.
+// The state machines of one node, made safe for threads: shard loops and the ledger loop, each in a
+// Serial of its own.
 //
-// Thread-safe. `done` callbacks run inside the loop that answers: they must not block, and may call the engine again.
-// The stores outlive the engine. Every call is answered exactly once, unless the engine is destroyed first.
+// Thread-safe. `done` callbacks run inside the loop that answers: they must not block, and may call
+// the engine again. The stores outlive the engine. Every call is answered exactly once, unless the
+// engine is destroyed first.
 #pragma once
 
 #include <atomic>

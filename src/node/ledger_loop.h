@@ -1,6 +1,8 @@
-// Drives the ledger: requests to its Primary, commands through its log to its State, effects to a port.
+// Drives the ledger: requests to its Primary, commands through its log to its State, effects to a
+// port.
 //
-// As shard_loop.h: no threads, no clock, one caller at a time; the daemon and the simulator run this same loop.
+// As shard_loop.h: no threads, no clock, one caller at a time; the daemon and the simulator run
+// this same loop.
 #pragma once
 
 #include <cstdint>

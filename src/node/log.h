@@ -11,7 +11,8 @@ template <class Command>
 class Log {
  public:
   virtual ~Log() = default;
-  // Makes the command durable at `position`, the one after the last. It is committed when this returns.
+  // Makes the command durable at `position`, the one after the last. It is committed when this
+  // returns.
   virtual void Append(LogPosition position, const Command& command) = 0;
 };
 

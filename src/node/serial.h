@@ -1,8 +1,10 @@
-// Runs closures one at a time, in the order they were posted, on whichever thread posts while none runs.
+// Runs closures one at a time, in the order they were posted, on whichever thread posts while none
+// runs.
 //
-// A shard loop needs one thread at a time, not a thread of its own: with a queue of its own, an idle loop costs the poster no
-// switch of threads, and a busy one batches what others post meanwhile. Thread-safe. A closure may post to its own Serial
-// (it runs afterwards) and to others. Closures must not block.
+// A shard loop needs one thread at a time, not a thread of its own: with a queue of its own, an
+// idle loop costs the poster no switch of threads, and a busy one batches what others post
+// meanwhile. Thread-safe. A closure may post to its own Serial (it runs afterwards) and to others.
+// Closures must not block.
 #pragma once
 
 #include <deque>

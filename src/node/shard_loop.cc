@@ -81,8 +81,8 @@ void ShardLoop::Summarize() {
   if (!ready_may_have_changed_) return;
   ready_may_have_changed_ = false;
   codec::ReadySummary now = primary_.Summary();
-  const bool same = std::ranges::equal(
-      now.sources, summary_.sources, [](const auto& a, const auto& b) {
+  const bool same =
+      std::ranges::equal(now.sources, summary_.sources, [](const auto& a, const auto& b) {
         return a.source == b.source && a.ready_groups == b.ready_groups &&
                a.ready_tokens == b.ready_tokens && a.waited_for == b.waited_for;
       });

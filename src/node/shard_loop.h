@@ -1,7 +1,9 @@
-// Drives one shard: requests to its Primary, commands through its log to its State, effects to a port.
+// Drives one shard: requests to its Primary, commands through its log to its State, effects to a
+// port.
 //
-// No threads, no clock: the caller passes the time and calls from one thread at a time; the port must not call back into the
-// same loop. The daemon and the simulator run this same loop. The state, the log and the port outlive it.
+// No threads, no clock: the caller passes the time and calls from one thread at a time; the port
+// must not call back into the same loop. The daemon and the simulator run this same loop. The
+// state, the log and the port outlive it.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +18,8 @@
 
 namespace forebay::node {
 
-// Where a shard's effects go; called from within the loop, after the command that caused them is committed.
+// Where a shard's effects go; called from within the loop, after the command that caused them is
+// committed.
 class ShardPort {
  public:
   virtual ~ShardPort() = default;

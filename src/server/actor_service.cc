@@ -37,8 +37,8 @@ absl::Status CheckNames(const v1::OpenSessionRequest& request) {
                                                                {"client", &request.client()}};
   for (const auto& [name, value] : fields) {
     if (value->size() > kNameBytesMax) {
-      return absl::InvalidArgumentError(absl::StrCat(name, ": has ", value->size(),
-                                                     " bytes; the limit is ", kNameBytesMax));
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, ": has ", value->size(), " bytes; the limit is ", kNameBytesMax));
     }
   }
   return absl::OkStatus();
@@ -160,9 +160,9 @@ void ReportAdoption(ServiceContext* context, const v1::ReportAdoptionRequest& re
   if (auto status = CheckPolicyName(request.version().policy(), "version.policy"); !status.ok()) {
     return responder.Fail(status);
   }
-  context->clients->Seen(ClientTable::EngineKey(request.engine()), node::Engine::NowMs(),
-                         request.has_usage() ? std::optional(FromWire(request.usage()))
-                                             : std::nullopt);
+  context->clients->Seen(
+      ClientTable::EngineKey(request.engine()), node::Engine::NowMs(),
+      request.has_usage() ? std::optional(FromWire(request.usage())) : std::nullopt);
   auto answer = std::make_shared<TypedResponder<v1::ReportAdoptionResponse>>(std::move(responder));
   context->engine->AskLedger<ledger::StatusReply>(
       ledger::ReportAdoption{.engine = request.engine(),
@@ -215,12 +215,12 @@ class WatchPolicyStream final : public StreamHandler {
 template <class Request, class Response>
 void Add(MethodTable* methods, ServiceContext* context, const char* name,
          void (*handler)(ServiceContext*, const Request&, TypedResponder<Response>)) {
-  methods->AddUnary(absl::StrCat("/forebay.v1.ActorService/", name),
-                    TypedUnary<Request, Response>(
-                        [context, handler](const CallContext&, Request request,
-                                           TypedResponder<Response> responder) {
-                          handler(context, request, std::move(responder));
-                        }));
+  methods->AddUnary(
+      absl::StrCat("/forebay.v1.ActorService/", name),
+      TypedUnary<Request, Response>([context, handler](const CallContext&, Request request,
+                                                       TypedResponder<Response> responder) {
+        handler(context, request, std::move(responder));
+      }));
 }
 
 }  // namespace

@@ -106,8 +106,7 @@ absl::Status ClearUnixPath(const std::string& path) {
       fd >= 0 && connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
   if (fd >= 0) close(fd);
   if (alive) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("listen.unix: another process listens on ", path));
+    return absl::AlreadyExistsError(absl::StrCat("listen.unix: another process listens on ", path));
   }
   unlink(path.c_str());
   return absl::OkStatus();

@@ -1,4 +1,6 @@
 // AdminService, a file a family; and what the families share.
+//
+// Add...: before the server starts, on one thread. ForEachShard: thread-safe.
 #pragma once
 
 #include <functional>
@@ -22,16 +24,18 @@ void AddEvalMethods(ServiceContext* context, MethodTable* methods);
 template <class Request, class Response>
 void AddAdmin(MethodTable* methods, ServiceContext* context, const char* name,
               void (*handler)(ServiceContext*, Request, TypedResponder<Response>)) {
-  methods->AddUnary(absl::StrCat("/forebay.v1.AdminService/", name),
-                    TypedUnary<Request, Response>(
-                        [context, handler](const CallContext&, Request request,
-                                           TypedResponder<Response> responder) {
-                          handler(context, std::move(request), std::move(responder));
-                        }));
+  methods->AddUnary(
+      absl::StrCat("/forebay.v1.AdminService/", name),
+      TypedUnary<Request, Response>([context, handler](const CallContext&, Request request,
+                                                       TypedResponder<Response> responder) {
+        handler(context, std::move(request), std::move(responder));
+      }));
 }
 
-// Visits the shards one after another, each inside its loop, then calls `done`. What the closures share needs no lock.
-void ForEachShard(node::Engine* engine, std::function<void(node::ShardLoop&, uint64_t now_ms)> visit,
+// Visits the shards one after another, each inside its loop, then calls `done`. What the closures
+// share needs no lock.
+void ForEachShard(node::Engine* engine,
+                  std::function<void(node::ShardLoop&, uint64_t now_ms)> visit,
                   std::function<void()> done, uint32_t first = 0);
 
 }  // namespace forebay::server

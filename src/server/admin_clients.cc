@@ -63,7 +63,8 @@ void AnswerActors(ServiceContext* context, Actors actors, uint32_t size, uint64_
   v1::ListActorsResponse response;
   for (auto at = actors.upper_bound(after); at != actors.end(); ++at) {
     if (static_cast<uint32_t>(response.actors_size()) == size) {
-      response.set_page_token(PageToken({0, response.actors(response.actors_size() - 1).session()}));
+      response.set_page_token(
+          PageToken({0, response.actors(response.actors_size() - 1).session()}));
       break;
     }
     auto& state = at->second;

@@ -166,8 +166,8 @@ void AddEvalMethods(ServiceContext* context, MethodTable* methods) {
           [waits](const CallContext&, v1::GetEvalRequest request,
                   TypedResponder<v1::EvalResult> responder) {
             if (request.wait_ms() > kWaitMsMax) {
-              return responder.Fail(absl::InvalidArgumentError(absl::StrCat(
-                  "wait_ms: is ", request.wait_ms(), "; the limit is ", kWaitMsMax)));
+              return responder.Fail(absl::InvalidArgumentError(
+                  absl::StrCat("wait_ms: is ", request.wait_ms(), "; the limit is ", kWaitMsMax)));
             }
             waits->Look(EvalRunId(request.eval_run()), node::Engine::NowMs() + request.wait_ms(),
                         std::make_shared<TypedResponder<v1::EvalResult>>(std::move(responder)));

@@ -25,8 +25,8 @@ absl::StatusOr<codec::SourceSettings> Wanted(const v1::PutSourceRequest& request
   }
   v1::SourceSettings merged;
   ToWire(known->settings, &merged);
-  FOREBAY_RETURN_IF_ERROR(MergeFields(
-      request.settings(), {request.fields().begin(), request.fields().end()}, &merged));
+  FOREBAY_RETURN_IF_ERROR(
+      MergeFields(request.settings(), {request.fields().begin(), request.fields().end()}, &merged));
   merged.set_name(known->settings.name);
   return FromWire(merged);
 }

@@ -83,13 +83,14 @@ void GetConfig(ServiceContext* context, v1::GetConfigRequest,
 
 void SetConfig(ServiceContext* context, v1::SetConfigRequest request,
                TypedResponder<v1::SetConfigResponse> responder) {
-  for (const auto& [field, text] : {std::pair("who", &request.who()), std::pair("why", &request.why())}) {
+  for (const auto& [field, text] :
+       {std::pair("who", &request.who()), std::pair("why", &request.why())}) {
     if (text->size() <= kNoteBytesMax) continue;
     return responder.Fail(absl::InvalidArgumentError(
         absl::StrCat(field, ": has ", text->size(), " bytes; the limit is ", kNoteBytesMax)));
   }
-  auto changes = context->config->Set({request.values().begin(), request.values().end()},
-                                      request.dry_run());
+  auto changes =
+      context->config->Set({request.values().begin(), request.values().end()}, request.dry_run());
   if (!changes.ok()) return responder.Fail(changes.status());
   v1::SetConfigResponse response;
   for (const auto& change : *changes) {

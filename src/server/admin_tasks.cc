@@ -43,8 +43,8 @@ absl::Status CheckTask(const v1::Task& task, int index) {
   return absl::OkStatus();
 }
 
-// An AddTasks under way: its contents are stored, the shards are asked one after another. A refusal stops it; what earlier
-// shards took stays, and the request can be repeated.
+// An AddTasks under way: its contents are stored, the shards are asked one after another. A refusal
+// stops it; what earlier shards took stays, and the request can be repeated.
 struct AddJob {
   AddJob(ServiceContext* c, TypedResponder<v1::AddTasksResponse> r)
       : context(c), responder(std::move(r)) {}
@@ -144,10 +144,10 @@ void SetQuarantine(ServiceContext* context, const v1::TaskNamesRequest& request,
     TypedResponder<v1::TaskNamesResponse> responder;
   };
   auto job = std::make_shared<Job>(std::move(responder));
-  std::vector<shard::SetQuarantine> by_shard(
-      context->engine->shards(), {.source = source->id,
-                                  .quarantine = quarantine,
-                                  .all_quarantined = request.all_quarantined()});
+  std::vector<shard::SetQuarantine> by_shard(context->engine->shards(),
+                                             {.source = source->id,
+                                              .quarantine = quarantine,
+                                              .all_quarantined = request.all_quarantined()});
   for (const auto& id : request.external_ids()) {
     const uint64_t hash = Hash64(id);
     by_shard[context->engine->ShardOf(hash).value].external_hashes.push_back(hash);
@@ -155,8 +155,7 @@ void SetQuarantine(ServiceContext* context, const v1::TaskNamesRequest& request,
   job->left = static_cast<uint32_t>(by_shard.size());
   for (size_t s = 0; s < by_shard.size(); ++s) {
     context->engine->Ask<shard::CountReply>(
-        ShardId(static_cast<uint8_t>(s)), std::move(by_shard[s]),
-        [job](shard::CountReply&& reply) {
+        ShardId(static_cast<uint8_t>(s)), std::move(by_shard[s]), [job](shard::CountReply&& reply) {
           job->changed += reply.count;
           if (job->left.fetch_sub(1) != 1) return;
           v1::TaskNamesResponse response;

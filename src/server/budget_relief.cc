@@ -96,7 +96,8 @@ void BudgetRelief::Decide(const Look& look) {
   }
   if (admitted > 0) {
     context_->metrics->relief_admitted += admitted;
-    Log(LogLevel::kWarning, "payload memory is full: pushes of the oldest group let in from the reserve",
+    Log(LogLevel::kWarning,
+        "payload memory is full: pushes of the oldest group let in from the reserve",
         {{"pushes", admitted}, {"waiting", look.facts.waiters}});
     return;
   }
@@ -105,7 +106,8 @@ void BudgetRelief::Decide(const Look& look) {
 
 void BudgetRelief::DropYoungest(uint32_t shard) {
   context_->engine->Ask<shard::CountReply>(
-      ShardId(static_cast<uint8_t>(shard)), shard::DropForBudget{}, [this](shard::CountReply&& reply) {
+      ShardId(static_cast<uint8_t>(shard)), shard::DropForBudget{},
+      [this](shard::CountReply&& reply) {
         if (reply.count == 0) {
           Log(LogLevel::kError,
               "payload memory is full, a step lacks groups, and there is nothing to drop: "

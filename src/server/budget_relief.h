@@ -1,9 +1,10 @@
 // Ends a standstill for want of payload memory (section 8 of the design).
 //
-// While pushes wait for memory, a step lacks groups and none is ready, nothing frees memory by itself: the waiting pushes would
-// complete groups, and cannot. When that lasts, the pushes of the oldest incomplete group that any push waits for are let in from
-// the reserve; when they do not fit either, the youngest incomplete group is dropped, counted "budget". ReliefClock and
-// ChooseWaiters are pure; BudgetRelief ties them to the engine, on the ticker's thread.
+// While pushes wait for memory, a step lacks groups and none is ready, nothing frees memory by
+// itself: the waiting pushes would complete groups, and cannot. When that lasts, the pushes of the
+// oldest incomplete group that any push waits for are let in from the reserve; when they do not fit
+// either, the youngest incomplete group is dropped, counted "budget". ReliefClock and ChooseWaiters
+// are pure; BudgetRelief ties them to the engine, on the ticker's thread.
 #pragma once
 
 #include <atomic>
@@ -41,7 +42,8 @@ struct WaitingPush {
   std::optional<uint64_t> order;
 };
 
-// The waiters of the oldest group, in order of waiting; empty if no waiter belongs to an incomplete group.
+// The waiters of the oldest group, in order of waiting; empty if no waiter belongs to an incomplete
+// group.
 std::vector<storage::WaiterId> ChooseWaiters(const std::vector<WaitingPush>& waiting);
 
 class BudgetRelief {

@@ -9,9 +9,9 @@ absl::Status CatalogSnapshot::Build(std::vector<CatalogSource> sources, CatalogS
   out->sources_ = std::move(sources);
   for (const auto& source : out->sources_) {
     if (!out->Add(source.settings)) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("source '", source.settings.name, "': the sources together name more than ",
-                       kNamesMax, " required columns or rewards"));
+      return absl::ResourceExhaustedError(absl::StrCat("source '", source.settings.name,
+                                                       "': the sources together name more than ",
+                                                       kNamesMax, " required columns or rewards"));
     }
   }
   for (auto& source : out->sources_) {

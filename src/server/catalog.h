@@ -1,4 +1,5 @@
-// The sources as the services see them: names to ids, and what a push to each of them is checked against.
+// The sources as the services see them: names to ids, and what a push to each of them is checked
+// against.
 //
 // Immutable snapshots behind one pointer: readers take one and keep it for a request. Thread-safe.
 #pragma once
@@ -23,7 +24,8 @@ namespace forebay::server {
 struct CatalogSource {
   SourceId id;
   codec::SourceSettings settings;
-  // Columns that a rollout must have, and by reward number: the bit in RolloutMeta::rewards_present, and the weight.
+  // Columns that a rollout must have, and by reward number: the bit in
+  // RolloutMeta::rewards_present, and the weight.
   uint64_t required_bits = 0;
   struct Reward {
     uint8_t number = 0;
@@ -33,7 +35,8 @@ struct CatalogSource {
   std::vector<Reward> rewards;
 };
 
-// The numbers of its names belong to it: what was decoded with a snapshot is checked with the same one.
+// The numbers of its names belong to it: what was decoded with a snapshot is checked with the same
+// one.
 class CatalogSnapshot : public codec::NameTable {
  public:
   CatalogSnapshot() = default;

@@ -1,4 +1,5 @@
-// What is known of clients beside the replicated state: when they were last heard, what they say that they cost.
+// What is known of clients beside the replicated state: when they were last heard, what they say
+// that they cost.
 //
 // Volatile and bounded: the longest unheard go first. Thread-safe.
 #pragma once

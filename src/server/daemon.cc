@@ -100,12 +100,12 @@ void Daemon::AddServices() {
   ticker_.Add(kLookMs, [this](uint64_t now_ms) { relief_.Tick(now_ms); });
   ticker_.Add(kLookMs, [this](uint64_t now_ms) { wait_sampler_.Tick(now_ms); });
   live_config_.OnChange([this](const node::Config& changed) { Apply(changed); });
-  const PushOptions push{.engine = &push_port_,
-                         .store = &payloads_,
-                         .limits = {.rollout_bytes_max = config_.limits_rollout_bytes_max,
-                                    .frames_in_flight_max =
-                                        static_cast<uint32_t>(config_.limits_stream_frames_max),
-                                    .bytes_in_flight_max = config_.limits_stream_bytes_max}};
+  const PushOptions push{
+      .engine = &push_port_,
+      .store = &payloads_,
+      .limits = {.rollout_bytes_max = config_.limits_rollout_bytes_max,
+                 .frames_in_flight_max = static_cast<uint32_t>(config_.limits_stream_frames_max),
+                 .bytes_in_flight_max = config_.limits_stream_bytes_max}};
   methods_.AddStream("/forebay.v1.ActorService/Push", MakePushStream(push));
   methods_.AddStream("/forebay.v1.ActorService/PushGroup", MakePushGroupStream(push));
   FetchOptions fetch{.engine = &fetch_port_, .store = &payloads_};
@@ -119,7 +119,8 @@ void Daemon::AddServices() {
 }
 
 void Daemon::Apply(const node::Config& changed) {
-  payloads_.budget().SetLimits(changed.memory_payload_bytes_max, changed.completion_reserve_bytes());
+  payloads_.budget().SetLimits(changed.memory_payload_bytes_max,
+                               changed.completion_reserve_bytes());
   context_.renew_interval_ms = changed.renew_interval_ms;
   SetLogLevel(changed.log_level);
 }
@@ -197,9 +198,8 @@ absl::Status Daemon::ListenHttp(HostPort* http) {
     return HttpPage{.content_type = "text/plain; version=0.0.4; charset=utf-8",
                     .body = MetricsPage(*seen, metrics_, methods_)};
   });
-  http_server_.Add("/healthz", [this, stuck] {
-    return Look() == nullptr ? stuck : HttpPage{.body = "ok\n"};
-  });
+  http_server_.Add("/healthz",
+                   [this, stuck] { return Look() == nullptr ? stuck : HttpPage{.body = "ok\n"}; });
   http_server_.Add("/readyz", [this, stuck] {
     if (context_.draining) return HttpPage{.status = 503, .body = "draining\n"};
     return Look() == nullptr ? stuck : HttpPage{.body = "ready\n"};
@@ -228,8 +228,8 @@ void Daemon::Announce(const HostPort& grpc, const HostPort& http) {
   const std::string aside = absl::StrCat(config_.listen_announce_file, ".new");
   std::ofstream(aside) << "{\"grpc\": " << JsonText(grpc_address)
                        << ", \"unix\": " << JsonText(unix_path_)
-                       << ", \"http\": " << JsonText(text(http))
-                       << ", \"pid\": " << getpid() << "}\n";
+                       << ", \"http\": " << JsonText(text(http)) << ", \"pid\": " << getpid()
+                       << "}\n";
   std::rename(aside.c_str(), config_.listen_announce_file.c_str());
 }
 
@@ -255,9 +255,10 @@ void Daemon::Drain() {
   context_.draining = true;
   health_.SetServing(false);
   ForEachShard(
-      engine_.get(),
-      [](node::ShardLoop& loop, uint64_t) { loop.primary().SetDraining(true); }, [] {});
-  // Half of the time for actors to hear of it and to save what they have, the rest for calls to end.
+      engine_.get(), [](node::ShardLoop& loop, uint64_t) { loop.primary().SetDraining(true); },
+      [] {});
+  // Half of the time for actors to hear of it and to save what they have, the rest for calls to
+  // end.
   const auto actors_until = until - drain / 2;
   while (std::chrono::steady_clock::now() < actors_until && !Idle()) {
     std::this_thread::sleep_for(kDrainLook);

@@ -1,6 +1,8 @@
-// The whole daemon: stores, engine, services and servers, built in the order in which they need each other.
+// The whole daemon: stores, engine, services and servers, built in the order in which they need
+// each other.
 //
-// Start, Drain and the destructor on one thread, in that order; in between everything runs on threads of its own.
+// Start, Drain and the destructor on one thread, in that order; in between everything runs on
+// threads of its own.
 #pragma once
 
 #include <chrono>
@@ -40,7 +42,8 @@ class Daemon {
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(const node::Config& config);
   ~Daemon();
 
-  // Hands out nothing more, lets what runs come to its end within shutdown.drain_ms, then stops serving.
+  // Hands out nothing more, lets what runs come to its end within shutdown.drain_ms, then stops
+  // serving.
   void Drain();
 
  private:

@@ -39,11 +39,12 @@ HttpServer::HttpServer() : impl_(std::make_unique<Impl>()) {
 HttpServer::~HttpServer() { Stop(); }
 
 void HttpServer::Add(const std::string& path, std::function<HttpPage()> make) {
-  impl_->server.Get(path, [make = std::move(make)](const httplib::Request&, httplib::Response& response) {
-    const HttpPage page = make();
-    response.status = page.status;
-    response.set_content(page.body, page.content_type);
-  });
+  impl_->server.Get(path,
+                    [make = std::move(make)](const httplib::Request&, httplib::Response& response) {
+                      const HttpPage page = make();
+                      response.status = page.status;
+                      response.set_content(page.body, page.content_type);
+                    });
 }
 
 absl::Status HttpServer::Start(const std::string& host, int port) {

@@ -1,7 +1,7 @@
 // A small HTTP server for pages that are made on demand, on threads of its own.
 //
-// Add pages before Start. Pages are made on the server's threads and may block for a while. Stop once, or leave it to the
-// destructor.
+// Add pages before Start. Pages are made on the server's threads and may block for a while. Stop
+// once, or leave it to the destructor.
 #pragma once
 
 #include <functional>

@@ -46,8 +46,8 @@ v1::LeaseAction ToWire(shard::LeaseAction action) {
 
 void AnswerRenew(RenewJob* job) {
   v1::RenewResponse response;
-  const bool all_continue = std::ranges::all_of(
-      job->actions, [](auto a) { return a == shard::LeaseAction::kContinue; });
+  const bool all_continue =
+      std::ranges::all_of(job->actions, [](auto a) { return a == shard::LeaseAction::kContinue; });
   if (!all_continue) {
     for (size_t i = 0; i < job->actions.size(); ++i) {
       response.add_actions(ToWire(job->actions[i]));
@@ -76,7 +76,8 @@ void RenewAt(ServiceContext* context, ShardId shard, std::vector<uint32_t> index
     }
     if (reply.lease_ms != 0) {
       uint32_t least = job->lease_ms;
-      while (reply.lease_ms < least && !job->lease_ms.compare_exchange_weak(least, reply.lease_ms)) {
+      while (reply.lease_ms < least &&
+             !job->lease_ms.compare_exchange_weak(least, reply.lease_ms)) {
       }
     }
     if (job->left.fetch_sub(1) == 1) AnswerRenew(job.get());
@@ -86,8 +87,8 @@ void RenewAt(ServiceContext* context, ShardId shard, std::vector<uint32_t> index
 absl::Status CheckRenew(const codec::RenewRequest& request, uint32_t shards) {
   const size_t count = request.attempt_ids.size();
   if (request.tokens.size() != count) {
-    return absl::InvalidArgumentError(absl::StrCat("tokens: has ", request.tokens.size(),
-                                                   " entries, attempt_ids has ", count));
+    return absl::InvalidArgumentError(
+        absl::StrCat("tokens: has ", request.tokens.size(), " entries, attempt_ids has ", count));
   }
   if (!request.generated_tokens.empty() && request.generated_tokens.size() != count) {
     return absl::InvalidArgumentError(absl::StrCat("generated_tokens: has ",
@@ -111,8 +112,8 @@ void NoteUsage(ServiceContext* context, const codec::RenewRequest& request) {
              .library_cpu_ms = usage.library_cpu_ms(),
              .host_load = usage.host_load()};
   }
-  context->clients->Seen(ClientTable::SessionKey(SessionId(request.session)),
-                         node::Engine::NowMs(), known);
+  context->clients->Seen(ClientTable::SessionKey(SessionId(request.session)), node::Engine::NowMs(),
+                         known);
 }
 
 void Renew(ServiceContext* context, grpc::ByteBuffer body, Responder responder) {
@@ -213,8 +214,8 @@ absl::Status CheckRewards(const v1::SetRewardRequest& request, uint32_t shards) 
     if (attempt.shard().value >= shards) return NoSuchShard(attempt, shards);
     for (const auto& [name, value] : request.rewards(i).rewards()) {
       if (std::isfinite(value)) continue;
-      return absl::InvalidArgumentError(absl::StrCat("rewards[", i, "].rewards['", name, "']: is ",
-                                                     value, ", must be finite"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("rewards[", i, "].rewards['", name, "']: is ", value, ", must be finite"));
     }
   }
   return absl::OkStatus();
@@ -269,21 +270,20 @@ void CountOverShards(node::Engine* engine, const std::vector<shard::LeaseRef>& l
   job->left = parts;
   for (size_t s = 0; s < by_shard.size(); ++s) {
     if (by_shard[s].empty()) continue;
-    engine->Ask<shard::CountReply>(
-        ShardId(static_cast<uint8_t>(s)), make(std::move(by_shard[s])),
-        [job](shard::CountReply&& reply) {
-          absl::StatusOr<uint64_t> sum = 0;
-          {
-            absl::MutexLock lock(&job->mutex);
-            if (!reply.status.ok()) {
-              job->sum = reply.status;
-            } else if (job->sum.ok()) {
-              *job->sum += reply.count;
-            }
-            sum = job->sum;
-          }
-          if (job->left.fetch_sub(1) == 1) job->answer(std::move(sum));
-        });
+    engine->Ask<shard::CountReply>(ShardId(static_cast<uint8_t>(s)), make(std::move(by_shard[s])),
+                                   [job](shard::CountReply&& reply) {
+                                     absl::StatusOr<uint64_t> sum = 0;
+                                     {
+                                       absl::MutexLock lock(&job->mutex);
+                                       if (!reply.status.ok()) {
+                                         job->sum = reply.status;
+                                       } else if (job->sum.ok()) {
+                                         *job->sum += reply.count;
+                                       }
+                                       sum = job->sum;
+                                     }
+                                     if (job->left.fetch_sub(1) == 1) job->answer(std::move(sum));
+                                   });
   }
 }
 

@@ -63,8 +63,8 @@ std::string JsonText(std::string_view text) {
 
 void StartLog(const std::string& level, const std::string& format) {
   json = format == "json";
-  auto logger = std::make_shared<spdlog::logger>(
-      "forebay", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  auto logger = std::make_shared<spdlog::logger>("forebay",
+                                                 std::make_shared<spdlog::sinks::stderr_sink_mt>());
   if (json) {
     logger->set_pattern(R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l",%v})");
   } else {

@@ -1,4 +1,5 @@
-// The daemon's log: one line an event, with named fields, for people or as JSON. Secrets never go in.
+// The daemon's log: one line an event, with named fields, for people or as JSON. Secrets never go
+// in.
 //
 // Thread-safe after StartLog.
 #pragma once

@@ -18,24 +18,28 @@ double Seconds(uint64_t ms) { return static_cast<double>(ms) / 1000; }
 void AddSourceTotals(const SourceFacts& source, MetricFamilies* out) {
   const auto& c = source.counters;
   const auto& name = source.name;
-  out->Counter("forebay_assignments_total", "Attempts handed out.", D(c.assignments), {{"source", name}});
-  const std::pair<const char*, uint64_t> ends[] = {
-      {"expired", c.expired}, {"released", c.released}, {"failed", c.failed}, {"partial", c.partials}};
+  out->Counter("forebay_assignments_total", "Attempts handed out.", D(c.assignments),
+               {{"source", name}});
+  const std::pair<const char*, uint64_t> ends[] = {{"expired", c.expired},
+                                                   {"released", c.released},
+                                                   {"failed", c.failed},
+                                                   {"partial", c.partials}};
   for (const auto& [how, count] : ends) {
-    out->Counter("forebay_leases_ended_total", "Leases that ended without a rollout, by how.", D(count),
-                 {{"source", name}, {"how", how}});
+    out->Counter("forebay_leases_ended_total", "Leases that ended without a rollout, by how.",
+                 D(count), {{"source", name}, {"how", how}});
   }
   const std::pair<const char*, uint64_t> fates[] = {
       {"accepted", c.accepted}, {"trained", c.trained}, {"evaluated", c.evaluated},
       {"masked", c.masked},     {"late", c.late},       {"stale", c.stale}};
   for (const auto& [fate, count] : fates) {
-    out->Counter("forebay_rollouts_total",
-                 "Rollouts by fate; late and stale ones were refused, masked ones are trained in part.",
-                 D(count), {{"source", name}, {"fate", fate}});
+    out->Counter(
+        "forebay_rollouts_total",
+        "Rollouts by fate; late and stale ones were refused, masked ones are trained in part.",
+        D(count), {{"source", name}, {"fate", fate}});
   }
   for (size_t i = 0; i < shard::kDropReasons; ++i) {
-    out->Counter("forebay_rollouts_dropped_total", "Accepted rollouts that were not trained, by reason.",
-                 D(c.dropped[i]),
+    out->Counter("forebay_rollouts_dropped_total",
+                 "Accepted rollouts that were not trained, by reason.", D(c.dropped[i]),
                  {{"source", name}, {"reason", shard::Name(static_cast<shard::DropReason>(i))}});
   }
   const std::pair<const char*, uint64_t> groups[] = {{"begun", c.groups_begun},
@@ -53,10 +57,12 @@ void AddSourceTotals(const SourceFacts& source, MetricFamilies* out) {
                D(c.tokens_trained), {{"source", name}, {"stage", "trained"}});
   out->Gauge("forebay_reward_sum", "Sum of the training rewards of all rewarded rollouts.",
              c.reward_sum, {{"source", name}});
-  out->Counter("forebay_rewarded_total", "Rollouts with their reward.", D(c.rewarded), {{"source", name}});
+  out->Counter("forebay_rewarded_total", "Rollouts with their reward.", D(c.rewarded),
+               {{"source", name}});
 }
 
-void AddSourceState(const SourceFacts& source, const std::string& idle_reason, MetricFamilies* out) {
+void AddSourceState(const SourceFacts& source, const std::string& idle_reason,
+                    MetricFamilies* out) {
   const auto& name = source.name;
   const auto gauge = [&](const char* metric, const char* help, double value) {
     out->Gauge(metric, help, value, {{"source", name}});
@@ -74,17 +80,21 @@ void AddSourceState(const SourceFacts& source, const std::string& idle_reason, M
   gauge("forebay_tasks", "Tasks.", D(source.tasks));
   gauge("forebay_tasks_quarantined", "Tasks out of circulation.", D(source.quarantined));
   gauge("forebay_epoch", "Passes through the tasks begun.", D(source.epoch));
-  gauge("forebay_survival", "Share of rollouts neither filtered, failed nor late; decayed.", source.survival);
+  gauge("forebay_survival", "Share of rollouts neither filtered, failed nor late; decayed.",
+        source.survival);
   gauge("forebay_reward_mean", "Mean training reward since the start.", source.mean_reward);
   gauge("forebay_duration_mean_seconds", "Mean duration of an attempt; decayed.",
         source.mean_duration_ms / 1000);
   gauge("forebay_tokens_mean", "Mean tokens of a rollout; decayed.", source.mean_tokens);
-  out->Gauge("forebay_rollout_tokens_mean", "Mean tokens since the start, of those that came in and those trained.",
+  out->Gauge("forebay_rollout_tokens_mean",
+             "Mean tokens since the start, of those that came in and those trained.",
              source.mean_tokens_dispatched, {{"source", name}, {"stage", "accepted"}});
-  out->Gauge("forebay_rollout_tokens_mean", "Mean tokens since the start, of those that came in and those trained.",
+  out->Gauge("forebay_rollout_tokens_mean",
+             "Mean tokens since the start, of those that came in and those trained.",
              source.mean_tokens_trained, {{"source", name}, {"stage", "trained"}});
   const std::string reason = ReasonOf(source, idle_reason);
-  out->Gauge("forebay_source_idle", "1 when nothing of the source can be handed out, with the reason.",
+  out->Gauge("forebay_source_idle",
+             "1 when nothing of the source can be handed out, with the reason.",
              reason.empty() ? 0 : 1, {{"source", name}, {"reason", reason}});
 }
 
@@ -94,7 +104,8 @@ void AddMemory(const Observation& seen, MetricFamilies* out) {
   out->Gauge("forebay_payload_bytes_limit", "memory.payload_bytes_max.", D(budget.bytes_max));
   out->Gauge("forebay_payload_reserve_bytes", "Kept back for groups about to complete.",
              D(budget.completion_reserve_bytes));
-  out->Gauge("forebay_payload_waiting_bytes", "Bytes of pushes that wait for memory.", D(budget.waiting_bytes));
+  out->Gauge("forebay_payload_waiting_bytes", "Bytes of pushes that wait for memory.",
+             D(budget.waiting_bytes));
   out->Gauge("forebay_payload_waiters", "Pushes that wait for memory.", D(budget.waiters));
   out->Gauge("forebay_payloads", "Payloads stored.", D(seen.payloads.payloads));
   out->Gauge("forebay_task_bytes", "Memory of tasks' payloads.", D(seen.contents.arena_bytes));
@@ -104,8 +115,9 @@ void AddMemory(const Observation& seen, MetricFamilies* out) {
 void AddSteps(const Observation& seen, MetricFamilies* out) {
   const auto& c = seen.ledger;
   const std::pair<const char*, uint64_t> events[] = {
-      {"opened", c.steps_opened},       {"sealed", c.steps_sealed},   {"replanned", c.steps_replanned},
-      {"committed", c.steps_committed}, {"aborted", c.steps_aborted}, {"unpackable", c.steps_unpackable}};
+      {"opened", c.steps_opened},       {"sealed", c.steps_sealed},
+      {"replanned", c.steps_replanned}, {"committed", c.steps_committed},
+      {"aborted", c.steps_aborted},     {"unpackable", c.steps_unpackable}};
   for (const auto& [event, count] : events) {
     out->Counter("forebay_steps_total", "Steps by event.", D(count), {{"event", event}});
   }
@@ -114,17 +126,23 @@ void AddSteps(const Observation& seen, MetricFamilies* out) {
   for (const auto& step : seen.steps) {
     if (!step.waiting.empty()) waited_ms = std::max(waited_ms, step.waited_ms);
   }
-  out->Gauge("forebay_step_waiting_seconds", "How long the oldest unsealed step has waited.", Seconds(waited_ms));
-  out->Gauge("forebay_step_waited_seconds", "How long the last committed step had waited until its seal.",
+  out->Gauge("forebay_step_waiting_seconds", "How long the oldest unsealed step has waited.",
+             Seconds(waited_ms));
+  out->Gauge("forebay_step_waited_seconds",
+             "How long the last committed step had waited until its seal.",
              Seconds(seen.last_step_waited_ms));
-  out->Gauge("forebay_step_reward_mean", "Mean reward of the last committed step.", seen.last_reward_mean);
-  out->Counter("forebay_committed_tokens_total", "Tokens of committed steps.", D(c.tokens_committed));
-  out->Counter("forebay_committed_rollouts_total", "Rollouts of committed steps.", D(c.rollouts_committed));
+  out->Gauge("forebay_step_reward_mean", "Mean reward of the last committed step.",
+             seen.last_reward_mean);
+  out->Counter("forebay_committed_tokens_total", "Tokens of committed steps.",
+               D(c.tokens_committed));
+  out->Counter("forebay_committed_rollouts_total", "Rollouts of committed steps.",
+               D(c.rollouts_committed));
   out->Counter("forebay_filler_micro_batches_total", "Micro-batches without a sequence.",
                D(c.filler_micro_batches));
   out->Gauge("forebay_generation", "Trainer generation.", D(seen.generation));
   out->Gauge("forebay_trainers", "Ranks attached.", D(seen.trainers));
-  out->Gauge("forebay_version_published", "Number of the newest published version.", seen.published.number);
+  out->Gauge("forebay_version_published", "Number of the newest published version.",
+             seen.published.number);
   out->Gauge("forebay_version_pending", "Number of the pending version; 0 when there is none.",
              seen.has_pending ? seen.pending.number : 0);
   out->Counter("forebay_versions_published_total", "Versions published.", D(c.versions_published));
@@ -133,18 +151,22 @@ void AddSteps(const Observation& seen, MetricFamilies* out) {
 void AddClients(const Observation& seen, MetricFamilies* out) {
   out->Gauge("forebay_actors", "Actors heard within clients.silent_ms.", D(seen.actors_live));
   out->Gauge("forebay_sessions", "Sessions remembered.", D(seen.sessions));
-  out->Gauge("forebay_acquires_waiting", "Acquire calls that wait for work.", D(seen.acquires_waiting));
+  out->Gauge("forebay_acquires_waiting", "Acquire calls that wait for work.",
+             D(seen.acquires_waiting));
   const auto& usage = seen.actor_usage;
-  out->Gauge("forebay_actor_cpu_seconds", "CPU that live actors report, since their start.", Seconds(usage.cpu_ms));
-  out->Gauge("forebay_actor_library_cpu_seconds", "CPU inside the client library, as they report it.",
-             Seconds(usage.library_cpu_ms));
-  out->Gauge("forebay_actor_resident_bytes", "Resident memory that live actors report.", D(usage.resident_bytes));
+  out->Gauge("forebay_actor_cpu_seconds", "CPU that live actors report, since their start.",
+             Seconds(usage.cpu_ms));
+  out->Gauge("forebay_actor_library_cpu_seconds",
+             "CPU inside the client library, as they report it.", Seconds(usage.library_cpu_ms));
+  out->Gauge("forebay_actor_resident_bytes", "Resident memory that live actors report.",
+             D(usage.resident_bytes));
   for (const auto& engine : seen.engines) {
     out->Gauge("forebay_engine_version", "Version that the engine loaded.", engine.version.number,
                {{"engine", engine.name}});
     out->Gauge("forebay_engine_behind", "Published versions that it has not loaded.", engine.behind,
                {{"engine", engine.name}});
-    out->Gauge("forebay_engine_adoption_seconds", "From the pending announcement to the end of loading.",
+    out->Gauge("forebay_engine_adoption_seconds",
+               "From the pending announcement to the end of loading.",
                Seconds(engine.pending_to_loaded_ms), {{"engine", engine.name}});
     out->Gauge("forebay_engine_pause_seconds", "How long generation stood still for it.",
                Seconds(engine.pause_ms), {{"engine", engine.name}});
@@ -159,12 +181,14 @@ void AddRun(const RunMetrics& run, MetricFamilies* out) {
                  {{"result", kResults[i]}});
   }
   for (const auto& [key, ms] : run.waited_ms()) {
-    out->Counter("forebay_waited_seconds_total", "Time waited, by who and for what; added up over those who wait.",
-                 Seconds(ms), {{"who", key.first}, {"reason", key.second}});
+    out->Counter("forebay_waited_seconds_total",
+                 "Time waited, by who and for what; added up over those who wait.", Seconds(ms),
+                 {{"who", key.first}, {"reason", key.second}});
   }
-  out->Counter("forebay_trainer_seconds_total", "Time with a trainer attached.", Seconds(run.trainer_ms()));
-  out->Counter("forebay_trainer_waiting_seconds_total", "Of it, time with a step open and not sealed.",
-               Seconds(run.trainer_waiting_ms()));
+  out->Counter("forebay_trainer_seconds_total", "Time with a trainer attached.",
+               Seconds(run.trainer_ms()));
+  out->Counter("forebay_trainer_waiting_seconds_total",
+               "Of it, time with a step open and not sealed.", Seconds(run.trainer_waiting_ms()));
   const LagCounts lags = run.lags();
   auto& histogram = out->Histogram("forebay_trained_lag", "Lag of trained rollouts, in versions.");
   static constexpr std::array<size_t, 10> kBounds = {0, 1, 2, 3, 4, 6, 8, 16, 32, 64};
@@ -184,7 +208,8 @@ void AddRun(const RunMetrics& run, MetricFamilies* out) {
                D(run.relief_dropped));
 }
 
-// Buckets of a power of four, from 64 us to about 67 s, out of those of a power of two that are kept.
+// Buckets of a power of four, from 64 us to about 67 s, out of those of a power of two that are
+// kept.
 void AddLatency(const Method& method, MetricFamilies* out) {
   const auto& stats = method.stats;
   auto& histogram = out->Histogram("forebay_rpc_seconds", "Time from a unary call to its answer.",
@@ -206,10 +231,11 @@ void AddCalls(const MethodTable& methods, MetricFamilies* out) {
     for (size_t code = 0; code < MethodStats::kCodes; ++code) {
       const uint64_t count = stats.ended[code];
       if (count == 0) continue;
-      out->Counter("forebay_rpc_ended_total", "Calls ended, by method and gRPC status code.", D(count),
-                   {{"method", method.name}, {"code", absl::StrCat(code)}});
+      out->Counter("forebay_rpc_ended_total", "Calls ended, by method and gRPC status code.",
+                   D(count), {{"method", method.name}, {"code", absl::StrCat(code)}});
     }
-    out->Gauge("forebay_rpc_running", "Calls running.", D(stats.running), {{"method", method.name}});
+    out->Gauge("forebay_rpc_running", "Calls running.", D(stats.running),
+               {{"method", method.name}});
     out->Counter("forebay_rpc_messages_total", "Messages.", D(stats.received_messages),
                  {{"method", method.name}, {"direction", "received"}});
     out->Counter("forebay_rpc_messages_total", "Messages.", D(stats.sent_messages),
@@ -230,7 +256,8 @@ void AddProcess(const Observation& seen, MetricFamilies* out) {
 
 }  // namespace
 
-std::string MetricsPage(const Observation& seen, const RunMetrics& run, const MethodTable& methods) {
+std::string MetricsPage(const Observation& seen, const RunMetrics& run,
+                        const MethodTable& methods) {
   MetricFamilies out;
   for (const auto& source : seen.sources) {
     AddSourceTotals(source, &out);

@@ -50,7 +50,8 @@ void Add(const ClientUsage& from, ClientUsage* to) {
   to->fetched_bytes += from.fetched_bytes;
 }
 
-void LookAtShard(ServiceContext* context, node::ShardLoop& loop, uint64_t now_ms, Observation* out) {
+void LookAtShard(ServiceContext* context, node::ShardLoop& loop, uint64_t now_ms,
+                 Observation* out) {
   for (const auto& view : loop.state().Sources()) {
     if (view.source.value >= out->sources.size()) out->sources.resize(view.source.value + 1u);
     out->sources[view.source.value].Add(view);
@@ -83,13 +84,14 @@ void LookAtSteps(node::LedgerLoop& loop, uint64_t now_ms, Observation* out) {
     }
     if (!step->live()) continue;
     const bool open = step->state == ledger::StepState::kOpen;
-    out->steps.push_back({.step = step->step.value,
-                          .state = NameOf(step->state),
-                          .waiting = loop.primary().Waiting(step->step, now_ms),
-                          .waited_ms = loop.primary().WaitedMs(step->step, now_ms),
-                          .groups = step->totals.groups,
-                          .groups_wanted = step->spec.groups,
-                          .lacks_groups = open && (step->GroupsLacking() > 0 || step->TokensLacking() > 0)});
+    out->steps.push_back(
+        {.step = step->step.value,
+         .state = NameOf(step->state),
+         .waiting = loop.primary().Waiting(step->step, now_ms),
+         .waited_ms = loop.primary().WaitedMs(step->step, now_ms),
+         .groups = step->totals.groups,
+         .groups_wanted = step->spec.groups,
+         .lacks_groups = open && (step->GroupsLacking() > 0 || step->TokensLacking() > 0)});
   }
   std::ranges::reverse(out->steps);
 }

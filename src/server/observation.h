@@ -1,4 +1,5 @@
-// One look at the whole daemon, for status and metrics: gathered from the loops one after another, then a plain value.
+// One look at the whole daemon, for status and metrics: gathered from the loops one after another,
+// then a plain value.
 //
 // Observe may be called from any thread; `done` runs inside a loop and must not block.
 #pragma once
@@ -67,7 +68,8 @@ struct Observation {
   uint64_t sessions = 0;     // ever opened, and remembered
   uint64_t actors_live = 0;  // heard within clients.silent_ms
   uint64_t acquires_waiting = 0;
-  std::string idle_reason;  // why an Acquire for any source would get nothing; "" if it would get something
+  std::string
+      idle_reason;  // why an Acquire for any source would get nothing; "" if it would get something
   uint64_t table_bytes = 0;
   ClientUsage actor_usage;  // of live actors together
 
@@ -89,7 +91,8 @@ struct Observation {
   uint64_t uptime_ms = 0;
 };
 
-// What its waiting and dropping loops would say of a source: "" if something of it can be handed out.
+// What its waiting and dropping loops would say of a source: "" if something of it can be handed
+// out.
 std::string ReasonOf(const SourceFacts& source, const std::string& idle_reason);
 const char* NameOf(ledger::StepState state);
 ProcessFacts ReadProcess();

@@ -1,6 +1,6 @@
 // Lists by pages, through all shards, in visits short enough not to hold up a loop.
 //
-// Walk is driven from within loops, one visit at a time.
+// Thread-safe; WalkPages is driven from within loops, one visit at a time.
 #pragma once
 
 #include <cstdint>
@@ -28,10 +28,12 @@ absl::StatusOr<uint32_t> PageSize(uint32_t asked);
 absl::StatusOr<PagePlace> ParsePageToken(const std::string& token, uint32_t shards);
 std::string PageToken(const PagePlace& place);
 
-// Looks at some entries from `place` on and moves it, to UINT64_MAX at the shard's end; false when the page is full.
+// Looks at some entries from `place` on and moves it, to UINT64_MAX at the shard's end; false when
+// the page is full.
 using PageVisit = std::function<bool(node::ShardLoop& loop, uint64_t now_ms, uint64_t* place)>;
 
-// Visits shard after shard until the page is full or all are seen; `done` gets the token of the next page, "" at the end.
+// Visits shard after shard until the page is full or all are seen; `done` gets the token of the
+// next page, "" at the end.
 void WalkPages(node::Engine* engine, PagePlace place, PageVisit visit,
                std::function<void(std::string next)> done);
 

@@ -16,8 +16,8 @@ inline constexpr const char* kMainPolicy = "main";
 
 inline absl::Status CheckPolicyName(const std::string& name, const char* field) {
   if (name.empty() || name == kMainPolicy) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, ": '", name, "' is not a policy of this run; it has '", kMainPolicy, "'"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      field, ": '", name, "' is not a policy of this run; it has '", kMainPolicy, "'"));
 }
 
 inline PolicyVersion FromWire(const v1::PolicyVersion& version) {
@@ -41,7 +41,8 @@ inline void ToWire(const ledger::Announcement& announcement, v1::PolicyAnnouncem
   out->set_step(announcement.step.value);
 }
 
-inline absl::Status FromWire(const v1::PolicyAnnouncement& announcement, ledger::Announcement* out) {
+inline absl::Status FromWire(const v1::PolicyAnnouncement& announcement,
+                             ledger::Announcement* out) {
   FOREBAY_RETURN_IF_ERROR(
       CheckPolicyName(announcement.version().policy(), "announcement.version.policy"));
   switch (announcement.phase()) {

@@ -1,4 +1,5 @@
-// Takes what push streams have stored to the shards: rewards weighed, required columns checked, one command a shard.
+// Takes what push streams have stored to the shards: rewards weighed, required columns checked, one
+// command a shard.
 //
 // Thread-safe. Engine, catalog and store outlive it.
 #pragma once

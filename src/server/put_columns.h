@@ -1,4 +1,6 @@
 // TrainerService.PutColumns: per-token results that a trainer writes back for a micro-batch.
+//
+// Thread-safe. The context outlives the call.
 #pragma once
 
 #include "forebay/v1/trainer.pb.h"

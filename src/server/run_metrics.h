@@ -1,4 +1,5 @@
-// What the daemon counts beside the replicated state: pushes by result, waits, lags of what was trained.
+// What the daemon counts beside the replicated state: pushes by result, waits, lags of what was
+// trained.
 //
 // Volatile: it starts at zero with the process, as Prometheus expects. Thread-safe.
 #pragma once
@@ -50,8 +51,8 @@ class RunMetrics {
     return lags_;
   }
 
-  // Milliseconds waited: `who` is "trainer", "actor" or "push", `reason` a short word. Actors' and pushes' add up over those
-  // who wait.
+  // Milliseconds waited: `who` is "trainer", "actor" or "push", `reason` a short word. Actors' and
+  // pushes' add up over those who wait.
   void Waited(const std::string& who, const std::string& reason, uint64_t ms) {
     absl::MutexLock lock(&mutex_);
     waited_ms_[{who, reason}] += ms;
@@ -61,13 +62,16 @@ class RunMetrics {
     return waited_ms_;
   }
 
-  // Of the time since a trainer was first seen: how long there was one, and how long it had a step open that was not sealed.
+  // Of the time since a trainer was first seen: how long there was one, and how long it had a step
+  // open that was not sealed.
   void TrainerTime(uint64_t ms, bool waiting) {
     trainer_ms_.fetch_add(ms, std::memory_order_relaxed);
     if (waiting) trainer_waiting_ms_.fetch_add(ms, std::memory_order_relaxed);
   }
   uint64_t trainer_ms() const { return trainer_ms_.load(std::memory_order_relaxed); }
-  uint64_t trainer_waiting_ms() const { return trainer_waiting_ms_.load(std::memory_order_relaxed); }
+  uint64_t trainer_waiting_ms() const {
+    return trainer_waiting_ms_.load(std::memory_order_relaxed);
+  }
 
   // Groups dropped and pushes let in out of turn, to end a standstill for want of payload memory.
   std::atomic<uint64_t> relief_admitted{0};

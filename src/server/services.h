@@ -1,6 +1,7 @@
 // The services of the public contract, as handlers in a method table.
 //
-// Everything in the context outlives the server. Add each service before the server starts.
+// Everything in the context outlives the server and is thread-safe. Add each service before the
+// server starts.
 #pragma once
 
 #include <atomic>
@@ -39,8 +40,8 @@ struct ServiceContext {
   std::atomic<bool> draining{false};
 };
 
-// OpenSession, Acquire, Renew, Release, Fail, SetReward, WatchPolicy, ReportAdoption; Push and PushGroup are stream handlers
-// of their own (grpc/push_stream.h).
+// OpenSession, Acquire, Renew, Release, Fail, SetReward, WatchPolicy, ReportAdoption; Push and
+// PushGroup are stream handlers of their own (grpc/push_stream.h).
 void AddActorService(ServiceContext* context, MethodTable* methods);
 // All of TrainerService but Fetch (grpc/fetch_stream.h).
 void AddTrainerService(ServiceContext* context, MethodTable* methods);

@@ -36,14 +36,14 @@ using codec::TruncatedRule;
 
 constexpr Purpose kPurposes[] = {Purpose::kTrain, Purpose::kTrain, Purpose::kEval};
 constexpr Order kOrders[] = {Order::kShuffled, Order::kStatic, Order::kShuffled, Order::kWeighted};
-constexpr AdvantageKind kAdvantages[] = {AdvantageKind::kGrpo,   AdvantageKind::kGrpo,
-                                         AdvantageKind::kDrGrpo, AdvantageKind::kRloo,
+constexpr AdvantageKind kAdvantages[] = {AdvantageKind::kGrpo,        AdvantageKind::kGrpo,
+                                         AdvantageKind::kDrGrpo,      AdvantageKind::kRloo,
                                          AdvantageKind::kReinforcePp, AdvantageKind::kNone};
 constexpr LagOf kLagOfs[] = {LagOf::kOldest, LagOf::kOldest, LagOf::kStart, LagOf::kMeanToken,
                              LagOf::kNewest};
-constexpr LateRule kLateRules[] = {LateRule::kDrop,          LateRule::kDrop,
-                                   LateRule::kBaselineOnly,  LateRule::kMaskOldTokens,
-                                   LateRule::kTrain,         LateRule::kWait};
+constexpr LateRule kLateRules[] = {LateRule::kDrop,         LateRule::kDrop,
+                                   LateRule::kBaselineOnly, LateRule::kMaskOldTokens,
+                                   LateRule::kTrain,        LateRule::kWait};
 constexpr TruncatedRule kTruncatedRules[] = {TruncatedRule::kTrain, TruncatedRule::kTrain,
                                              TruncatedRule::kMask, TruncatedRule::kDrop};
 constexpr AbortedRule kAbortedRules[] = {AbortedRule::kRetry, AbortedRule::kRetry,

@@ -1,7 +1,7 @@
 // One thread that calls closures again and again, for what must be looked at although nobody calls.
 //
-// Add before Start. Closures run on the ticker's thread, one after another, and must not block for long. Start and Stop once;
-// what the closures use outlives Stop.
+// Add before Start. Closures run on the ticker's thread, one after another, and must not block for
+// long. Start and Stop once; what the closures use outlives Stop.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,9 @@ class Ticker {
   using Work = std::function<void(uint64_t now_ms)>;
 
   ~Ticker() { Stop(); }
-  void Add(uint64_t interval_ms, Work work) { entries_.push_back({interval_ms, 0, std::move(work)}); }
+  void Add(uint64_t interval_ms, Work work) {
+    entries_.push_back({interval_ms, 0, std::move(work)});
+  }
   void Start();
   void Stop();
 

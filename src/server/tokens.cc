@@ -13,10 +13,14 @@ namespace {
 constexpr size_t kTokenBytesMin = 16;
 
 bool RoleOf(const std::string& name, Role* role) {
-  if (name == "actor") *role = Role::kActor;
-  else if (name == "trainer") *role = Role::kTrainer;
-  else if (name == "operator") *role = Role::kOperator;
-  else return false;
+  if (name == "actor")
+    *role = Role::kActor;
+  else if (name == "trainer")
+    *role = Role::kTrainer;
+  else if (name == "operator")
+    *role = Role::kOperator;
+  else
+    return false;
   return true;
 }
 
@@ -29,8 +33,8 @@ absl::Status ReadTokens(const std::string& path, TokenAuthorizer* authorizer) {
     return absl::NotFoundError(absl::StrCat("auth.tokens_file: cannot read '", path, "'"));
   }
   if ((info.st_mode & 077) != 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "auth.tokens_file: '", path, "' can be read by others; make its mode 0600"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("auth.tokens_file: '", path, "' can be read by others; make its mode 0600"));
   }
   std::string line;
   int tokens = 0;
@@ -46,7 +50,8 @@ absl::Status ReadTokens(const std::string& path, TokenAuthorizer* authorizer) {
     if (!(words >> name >> token) || words >> rest) return refuse("must be 'ROLE TOKEN'");
     if (!RoleOf(name, &role)) return refuse("the role must be actor, trainer or operator");
     if (token.size() < kTokenBytesMin) {
-      return refuse(absl::StrCat("the token has ", token.size(), " bytes; the least is ", kTokenBytesMin));
+      return refuse(
+          absl::StrCat("the token has ", token.size(), " bytes; the least is ", kTokenBytesMin));
     }
     authorizer->AddToken(token, role);
     ++tokens;

@@ -10,8 +10,8 @@
 
 namespace forebay::server {
 
-// Lines "ROLE TOKEN"; empty lines and those that begin with # are skipped. InvalidArgument names the line. A file that others
-// may read is refused.
+// Lines "ROLE TOKEN"; empty lines and those that begin with # are skipped. InvalidArgument names
+// the line. A file that others may read is refused.
 absl::Status ReadTokens(const std::string& path, TokenAuthorizer* authorizer);
 
 }  // namespace forebay::server

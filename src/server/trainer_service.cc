@@ -50,9 +50,8 @@ void AttachTrainer(ServiceContext* context, v1::AttachTrainerRequest request,
                                 .peer = request.peer()};
   if (request.has_resume_step()) command.resume_step = StepId(request.resume_step());
   context->engine->AskLedger<ledger::AttachReply>(
-      std::move(command),
-      [run = context->run, trainer = request.trainer(),
-       answer = Share(std::move(responder))](ledger::AttachReply&& reply) {
+      std::move(command), [run = context->run, trainer = request.trainer(),
+                           answer = Share(std::move(responder))](ledger::AttachReply&& reply) {
         if (!reply.status.ok()) return answer->Fail(reply.status);
         Log(LogLevel::kInfo, "trainer attached",
             {{"trainer", trainer},
@@ -68,7 +67,8 @@ void AttachTrainer(ServiceContext* context, v1::AttachTrainerRequest request,
       });
 }
 
-// True when the answer went out: the step is sealed (or what else ends the wait), or the wait is over.
+// True when the answer went out: the step is sealed (or what else ends the wait), or the wait is
+// over.
 bool AnswerOpenStep(node::LedgerLoop& loop, StepId id, bool timed_out,
                     TypedResponder<v1::OpenStepResponse>* responder) {
   const auto* step = loop.state().step(id);
@@ -76,7 +76,8 @@ bool AnswerOpenStep(node::LedgerLoop& loop, StepId id, bool timed_out,
     responder->Fail(absl::NotFoundError(absl::StrCat("step ", id.value, " is not open")));
     return true;
   }
-  if (step->state == ledger::StepState::kOpen && !timed_out && !responder->cancelled()) return false;
+  if (step->state == ledger::StepState::kOpen && !timed_out && !responder->cancelled())
+    return false;
   if (step->state == ledger::StepState::kAborted && !step->failure.empty()) {
     responder->Fail(absl::FailedPreconditionError(
         absl::StrCat("step ", id.value, " was aborted: ", step->failure)));
@@ -105,10 +106,10 @@ void OpenStep(ServiceContext* context, v1::OpenStepRequest request,
       [context, step, wait_ms = request.wait_ms(),
        answer = Share(std::move(responder))](ledger::StatusReply&& reply) {
         if (!reply.status.ok()) return answer->Fail(reply.status);
-        context->engine->WatchStep(
-            step, wait_ms, [step, answer](node::LedgerLoop& loop, bool timed_out) {
-              return AnswerOpenStep(loop, step, timed_out, answer.get());
-            });
+        context->engine->WatchStep(step, wait_ms,
+                                   [step, answer](node::LedgerLoop& loop, bool timed_out) {
+                                     return AnswerOpenStep(loop, step, timed_out, answer.get());
+                                   });
       });
 }
 
@@ -242,12 +243,12 @@ void PublishVersion(ServiceContext* context, v1::PublishVersionRequest request,
 template <class Request, class Response>
 void Add(MethodTable* methods, ServiceContext* context, const char* name,
          void (*handler)(ServiceContext*, Request, TypedResponder<Response>)) {
-  methods->AddUnary(absl::StrCat("/forebay.v1.TrainerService/", name),
-                    TypedUnary<Request, Response>(
-                        [context, handler](const CallContext&, Request request,
-                                           TypedResponder<Response> responder) {
-                          handler(context, std::move(request), std::move(responder));
-                        }));
+  methods->AddUnary(
+      absl::StrCat("/forebay.v1.TrainerService/", name),
+      TypedUnary<Request, Response>([context, handler](const CallContext&, Request request,
+                                                       TypedResponder<Response> responder) {
+        handler(context, std::move(request), std::move(responder));
+      }));
 }
 
 }  // namespace

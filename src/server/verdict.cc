@@ -31,8 +31,8 @@ void AddSteps(const Observation& seen, const VerdictLimits& limits,
               std::vector<std::string>* reasons) {
   for (const StepFacts& step : seen.steps) {
     if (step.waiting.empty() || step.waited_ms < limits.trainer_wait_ms) continue;
-    reasons->push_back(
-        absl::StrCat("step ", step.step, " has waited ", Seconds(step.waited_ms), ": ", step.waiting));
+    reasons->push_back(absl::StrCat("step ", step.step, " has waited ", Seconds(step.waited_ms),
+                                    ": ", step.waiting));
     return;  // the later ones wait for the same
   }
 }
@@ -48,8 +48,9 @@ void AddActors(const Observation& seen, const VerdictLimits& limits,
     if (!source.eval && !source.paused) tasks += source.tasks - source.quarantined;
   }
   if (!wanted || tasks == 0) return;
-  reasons->push_back(absl::StrCat("a step lacks groups and there are tasks, but no actor was heard for ",
-                                  Seconds(limits.silent_ms)));
+  reasons->push_back(
+      absl::StrCat("a step lacks groups and there are tasks, but no actor was heard for ",
+                   Seconds(limits.silent_ms)));
 }
 
 void AddTasks(const Observation& seen, std::vector<std::string>* reasons) {
@@ -70,9 +71,8 @@ void AddEngines(const Observation& seen, const VerdictLimits& limits,
     if (worst == nullptr || engine.behind > worst->behind) worst = &engine;
   }
   if (behind == 0) return;
-  reasons->push_back(absl::StrCat(behind, behind == 1 ? " engine is" : " engines are",
-                                  " behind; '", worst->name, "' by ", worst->behind,
-                                  " published versions"));
+  reasons->push_back(absl::StrCat(behind, behind == 1 ? " engine is" : " engines are", " behind; '",
+                                  worst->name, "' by ", worst->behind, " published versions"));
 }
 
 std::vector<std::string> Waits(const Observation& seen) {

@@ -1,4 +1,6 @@
 // The version of this build.
+//
+// A constant; safe from any thread.
 #pragma once
 
 namespace forebay::server {

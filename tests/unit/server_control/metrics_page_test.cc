@@ -1,0 +1,83 @@
+#include "server/metrics_page.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+#include <sstream>
+
+namespace forebay::server {
+namespace {
+
+using ::testing::HasSubstr;
+
+Observation Busy() {
+  Observation seen;
+  SourceFacts source;
+  source.name = "ma\"th";
+  source.counters.assignments = 12;
+  source.counters.dropped[static_cast<size_t>(shard::DropReason::kStale)] = 3;
+  seen.sources.push_back(source);
+  seen.engines.push_back({.name = "e0", .behind = 2});
+  return seen;
+}
+
+TEST(MetricsPage, CountsBySourceAndReasonWithEscapedNames) {
+  const std::string page = MetricsPage(Busy(), RunMetrics(), MethodTable());
+  EXPECT_THAT(page, HasSubstr("forebay_assignments_total{source=\"ma\\\"th\"} 12"));
+  EXPECT_THAT(page,
+              HasSubstr("forebay_rollouts_dropped_total{source=\"ma\\\"th\",reason=\"stale\"} 3"));
+  EXPECT_THAT(page, HasSubstr("forebay_engine_behind{engine=\"e0\"} 2"));
+}
+
+TEST(MetricsPage, LagsBecomeACumulativeHistogram) {
+  RunMetrics run;
+  run.Committed({5, 3});
+  run.Committed({1, 0, 0, 0, 0, 2});
+  const std::string page = MetricsPage(Observation(), run, MethodTable());
+  EXPECT_THAT(page, HasSubstr("forebay_trained_lag_bucket{le=\"0\"} 6"));
+  EXPECT_THAT(page, HasSubstr("forebay_trained_lag_bucket{le=\"1\"} 9"));
+  EXPECT_THAT(page, HasSubstr("forebay_trained_lag_bucket{le=\"6\"} 11"));
+  EXPECT_THAT(page, HasSubstr("forebay_trained_lag_bucket{le=\"+Inf\"} 11"));
+  EXPECT_THAT(page, HasSubstr("forebay_trained_lag_sum 13"));
+}
+
+TEST(MetricsPage, CallsAreCountedByCodeWithTheirLatency) {
+  MethodTable methods;
+  methods.AddUnary("/s/M", [](const CallContext&, grpc::ByteBuffer, Responder) {});
+  auto& stats = methods.Find("/s/M")->stats;
+  stats.running = 1;
+  stats.Ended(5);
+  stats.Took(100);
+  const std::string page = MetricsPage(Observation(), RunMetrics(), methods);
+  EXPECT_THAT(page, HasSubstr("forebay_rpc_ended_total{method=\"/s/M\",code=\"5\"} 1"));
+  EXPECT_THAT(page, HasSubstr("forebay_rpc_seconds_count{method=\"/s/M\"} 1"));
+}
+
+// The page of the documentation and the program name the same metrics.
+TEST(MetricsPage, EveryMetricIsDocumentedAndNoOther) {
+  MethodTable methods;
+  methods.AddUnary("/s/M", [](const CallContext&, grpc::ByteBuffer, Responder) {});
+  methods.Find("/s/M")->stats.running = 1;
+  methods.Find("/s/M")->stats.Ended(0);
+  RunMetrics run;
+  run.Waited("trainer", "memory", 5);
+  std::istringstream page(MetricsPage(Busy(), run, methods));
+  std::set<std::string> shown;
+  for (std::string line; std::getline(page, line);) {
+    std::istringstream words(line);
+    std::string hash, type, name;
+    words >> hash >> type >> name;
+    if (hash == "#" && type == "TYPE") shown.insert(name);
+  }
+  std::ifstream file(FOREBAY_METRICS_MD);
+  std::set<std::string> documented;
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("| `", 0) == 0) documented.insert(line.substr(3, line.find('`', 3) - 3));
+  }
+  EXPECT_EQ(shown, documented);
+}
+
+}  // namespace
+}  // namespace forebay::server

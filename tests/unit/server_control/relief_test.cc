@@ -1,0 +1,72 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/budget_relief.h"
+
+namespace forebay::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr ReliefFacts kStandstill = {
+    .waiters = 2, .step_lacks_groups = true, .groups_ready = 0, .progress = 5};
+
+TEST(ReliefClock, ActsOnceTheStandstillHasLasted) {
+  ReliefClock clock;
+  EXPECT_FALSE(clock.Stuck(0, 1000, kStandstill));  // the first look cannot know of progress
+  EXPECT_FALSE(clock.Stuck(100, 1000, kStandstill));
+  EXPECT_FALSE(clock.Stuck(1099, 1000, kStandstill));
+  EXPECT_TRUE(clock.Stuck(1100, 1000, kStandstill));
+}
+
+TEST(ReliefClock, CountsAnewAfterItActed) {
+  ReliefClock clock;
+  clock.Stuck(0, 1000, kStandstill);
+  clock.Stuck(100, 1000, kStandstill);
+  ASSERT_TRUE(clock.Stuck(1100, 1000, kStandstill));
+  EXPECT_FALSE(clock.Stuck(1200, 1000, kStandstill));
+  EXPECT_FALSE(clock.Stuck(2199, 1000, kStandstill));
+  EXPECT_TRUE(clock.Stuck(2200, 1000, kStandstill));
+}
+
+TEST(ReliefClock, WaitsWhileAnythingMoves) {
+  const auto interrupted_by = [](const ReliefFacts& interruption) {
+    ReliefClock clock;
+    clock.Stuck(0, 1000, kStandstill);
+    clock.Stuck(100, 1000, kStandstill);
+    clock.Stuck(600, 1000, interruption);
+    clock.Stuck(700, 1000, kStandstill);
+    return !clock.Stuck(1200, 1000, kStandstill);
+  };
+  ReliefFacts moved = kStandstill;
+  moved.progress = 6;
+  EXPECT_TRUE(interrupted_by(moved));
+  ReliefFacts ready = kStandstill;
+  ready.groups_ready = 1;
+  EXPECT_TRUE(interrupted_by(ready));
+  ReliefFacts no_step = kStandstill;
+  no_step.step_lacks_groups = false;
+  EXPECT_TRUE(interrupted_by(no_step));
+  ReliefFacts nobody = kStandstill;
+  nobody.waiters = 0;
+  EXPECT_TRUE(interrupted_by(nobody));
+  EXPECT_FALSE(interrupted_by(kStandstill));
+}
+
+TEST(ChooseWaiters, TakesThoseOfTheOldestGroupInTheirOrder) {
+  EXPECT_THAT(ChooseWaiters({{.id = 1, .order = 9},
+                             {.id = 2, .order = 4},
+                             {.id = 3, .order = 9},
+                             {.id = 4, .order = 4}}),
+              ElementsAre(2, 4));
+}
+
+TEST(ChooseWaiters, PassesOverThoseWhoseGroupIsNotIncomplete) {
+  EXPECT_THAT(ChooseWaiters({{.id = 1, .order = {}}, {.id = 2, .order = 4}}), ElementsAre(2));
+  EXPECT_THAT(ChooseWaiters({{.id = 1, .order = {}}}), IsEmpty());
+  EXPECT_THAT(ChooseWaiters({}), IsEmpty());
+}
+
+}  // namespace
+}  // namespace forebay::server
