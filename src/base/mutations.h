@@ -6,11 +6,11 @@
 namespace forebay {
 
 struct Mutations {
-  bool accept_old_tokens = false;     // a push under a token that is not the attempt's last
-  bool accept_duplicates = false;     // a push of an attempt that is in already
-  bool ignore_lag = false;            // at reservation
-  bool ignore_generations = false;    // calls of trainers that were replaced
-  bool replan_in_place = false;       // an open step packed anew without a new revision
+  bool accept_old_tokens = false;   // a push under a token that is not the attempt's last
+  bool accept_duplicates = false;   // a push of an attempt that is in already
+  bool ignore_lag = false;          // at reservation
+  bool ignore_generations = false;  // calls of trainers that were replaced
+  bool replan_in_place = false;     // an open step packed anew without a new revision
 };
 
 }  // namespace forebay
