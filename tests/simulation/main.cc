@@ -30,7 +30,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kTracedEvents = 15;
-constexpr uint64_t kMutationHistoriesMax = 60;
+constexpr uint64_t kMutationHistoriesMax = 200;
 
 struct Mutant {
   const char* name;

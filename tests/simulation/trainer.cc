@@ -96,15 +96,18 @@ ledger::StepSpec Job::SpecOf(StepId step) const {
   if (dice.Chance(o.step_max_lag)) {
     spec.max_lag = static_cast<uint32_t>((o.publish_every - 1) * o.mini_batches + dice.Below(3));
   }
+  spec.refuse_over_budget = dice.OneIn(5) && !takes_all_;
   spec.custom_advantages = o.custom_advantages && dice.OneIn(2);
   return spec;
 }
 
 void Job::Open(StepId step) {
   if (CrashNow()) return;
+  const ledger::Step* held = world_.node.ledger().step(step);
+  // A client that waits for the step is told that it was aborted, and why.
+  takes_all_ |= held != nullptr && held->state == ledger::StepState::kAborted;
   ledger::OpenStep open{generation_, step, SpecOf(step), false};
   // What another mesh has opened is packed anew.
-  const ledger::Step* held = world_.node.ledger().step(step);
   open.replan = held != nullptr && held->spec.mesh != mesh_;
   if (world_.Mishap(world_.options.replan)) {
     world_.stats.Count(Fault::kReplan);
@@ -243,7 +246,7 @@ void Job::Commit() {
 void Job::TakeCommitted(const ledger::CommitReply& reply) {
   if (!reply.status.ok()) return Refused(reply.status);
   ++committed_;
-  attempts_ = 0;
+  takes_all_ = false;
   version_ = reply.next_version;
   const bool publish = step_.value % world_.options.publish_every == 0;
   step_ = StepId(step_.value + 1);

@@ -98,7 +98,7 @@ class Job {
   Revision revision_;
   PolicyVersion version_;  // that the last commit made
   uint32_t ranks_left_ = 0;
-  uint32_t attempts_ = 0;
+  bool takes_all_ = false;  // sequences over the budget too, after a step could not be packed
   uint64_t committed_ = 0;
 };
 
