@@ -168,7 +168,7 @@ absl::Status ActorConversation::TakeReply(const grpc::Slice& answer) {
 std::string ActorConversation::Script() const {
   if (load_->window == 0) {
     return absl::StrCat("unary:", acquire_out_.Mean(), ">", acquire_in_.Mean(),
-                        " stream:", push_out_.Mean(), ">", push_in_.Mean());
+                        " store:", push_out_.Mean(), ">", push_in_.Mean());
   }
   const uint64_t frames =
       (load_->rollouts[0].payload().size() + load_->frame_bytes - 1) / load_->frame_bytes;

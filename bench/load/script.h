@@ -7,10 +7,10 @@
 // One round is the steps in order, each begun when the answer of the step before it is complete.
 // COUNT messages of BYTES go out without waiting for each other's answers, and each is answered by
 // ANSWER bytes, cut into messages of at most FRAME (streams only). Examples:
-//   unary:100>100                    a small call
-//   unary:40>5120 stream:7000>900    64 assignments acquired, then their rollouts pushed and
-//   acknowledged store:1048576x64>24              one rollout of 64 MiB in frames of 1 MiB, copied
-//   with its crc stream:64>1400000/1048576        a micro-batch fetched
+//   unary:100>100                  a small call
+//   unary:40>5120 store:7000>900   64 assignments acquired, their rollouts pushed, copied with crc
+//   store:1048576x64>24            one rollout of 64 MiB in frames of 1 MiB, copied with its crc
+//   stream:64>1400000/1048576      a micro-batch fetched
 //
 // The daemon's own conversations report what they exchanged in this form, so that the limit is run
 // on the same. Not thread-safe.

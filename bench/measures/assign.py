@@ -21,7 +21,7 @@ class AssignComplete(PairedMeasure):
     def __init__(self, name: str, batch: int, at_least: float, lanes: int = 8):
         self.name, self.batch, self.at_least, self.lanes = name, batch, at_least, lanes
         # About what an assignment (80 bytes) and a rollout of 16 tokens (110 bytes) take.
-        self.script = f"unary:40>{80 * batch} stream:{110 * batch}>8"
+        self.script = f"unary:40>{80 * batch} store:{110 * batch}>8"
 
     @contextmanager
     def ours(self, programs: Programs):
