@@ -52,7 +52,7 @@ Daemon::Daemon(const node::Config& config)
                                 .open_steps_max = static_cast<uint32_t>(config.steps_open_max)},
           &stores_)),
       push_port_(engine_.get(), &catalog_, &payloads_, &contents_, &metrics_),
-      fetch_port_(engine_.get()),
+      fetch_port_(engine_.get(), &clients_),
       relief_(&context_),
       wait_sampler_(&context_) {
   context_.engine = engine_.get();
@@ -238,14 +238,10 @@ bool Daemon::Idle() {
   uint64_t running = 0;
   for (const auto& method : methods_.methods()) running += method.stats.running;
   if (running == 0) return true;
-  auto leases = std::make_shared<std::atomic<uint64_t>>(0);
-  ForEachShard(
-      engine_.get(),
-      [leases](node::ShardLoop& loop, uint64_t) {
-        for (const auto& source : loop.state().Sources()) *leases += source.in_flight;
-      },
-      [] {});
-  return *leases == 0;
+  const auto seen = Look();
+  if (seen == nullptr) return false;
+  return std::ranges::all_of(seen->sources,
+                             [](const auto& source) { return source.in_flight == 0; });
 }
 
 void Daemon::Drain() {

@@ -34,4 +34,8 @@ void FetchPort::View(const FetchKey& key, FetchAnswer answer) {
   });
 }
 
+void FetchPort::Answering(const FetchKey& key, uint64_t bytes) {
+  clients_->Fetched(key.micro_batch.dp_rank, node::Engine::NowMs(), bytes);
+}
+
 }  // namespace forebay::server

@@ -4,17 +4,20 @@
 #pragma once
 
 #include "node/engine.h"
+#include "server/client_table.h"
 #include "server/grpc/fetch_stream.h"
 
 namespace forebay::server {
 
 class FetchPort final : public FetchEngine {
  public:
-  explicit FetchPort(node::Engine* engine) : engine_(engine) {}
+  FetchPort(node::Engine* engine, ClientTable* clients) : engine_(engine), clients_(clients) {}
   void View(const FetchKey& key, FetchAnswer answer) override;
+  void Answering(const FetchKey& key, uint64_t bytes) override;
 
  private:
   node::Engine* const engine_;
+  ClientTable* const clients_;
 };
 
 }  // namespace forebay::server

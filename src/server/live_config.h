@@ -1,6 +1,6 @@
 // The configuration while the daemon runs: read by anyone, changed as a whole.
 //
-// Thread-safe. `apply` runs under the lock, after a change, with the new values.
+// Thread-safe. `apply` runs after a change, with the new values, before the next change.
 #pragma once
 
 #include <functional>
@@ -29,18 +29,22 @@ class LiveConfig {
   // Answers what changes; with `dry_run` nothing does.
   absl::StatusOr<std::vector<node::ConfigChange>> Set(
       const std::map<std::string, std::string>& values, bool dry_run) {
-    absl::MutexLock lock(&mutex_);
-    node::Config changed = config_;
+    // What `apply` sets going may read the configuration, so only changes wait for each other.
+    absl::MutexLock one_at_a_time(&change_mutex_);
+    node::Config changed = Get();
     auto changes = node::Change(values, &changed);
-    if (changes.ok() && !dry_run) {
+    if (!changes.ok() || dry_run) return changes;
+    {
+      absl::MutexLock lock(&mutex_);
       config_ = changed;
-      if (apply_) apply_(config_);
     }
+    if (apply_) apply_(changed);
     return changes;
   }
 
  private:
   std::function<void(const node::Config&)> apply_;
+  absl::Mutex change_mutex_;
   mutable absl::Mutex mutex_;
   node::Config config_ ABSL_GUARDED_BY(mutex_);
 };

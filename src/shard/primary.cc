@@ -383,6 +383,9 @@ void Primary::Impl::Tick(uint64_t now_ms, Output* output) {
       output->replies.push_back({waiter.tag, Reply(Empty(available.reason))});
     }
   }
+  while (draining && !waiters.empty()) {
+    output->replies.push_back({waiters.TakeFront().tag, Reply(Empty("draining"))});
+  }
   Wake(output);
 }
 
@@ -456,7 +459,7 @@ void Primary::SetMemory(uint64_t free_bytes, uint64_t expected_rollout_bytes) {
 }
 
 void Primary::SetDraining(bool draining) {
-  impl_->recheck |= impl_->draining && !draining;
+  impl_->recheck |= impl_->draining != draining;
   impl_->draining = draining;
 }
 codec::ReadySummary Primary::Summary() const { return impl_->Summary(); }

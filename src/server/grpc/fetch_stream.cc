@@ -63,6 +63,15 @@ grpc::ByteBuffer NextFrame(Outgoing* out) {
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 
+FetchKey KeyOf(const v1::FetchRequest& request) {
+  return {.generation = Generation(request.generation()),
+          .step = StepId(request.step()),
+          .revision = Revision(request.revision()),
+          .micro_batch = {.dp_rank = request.dp_rank(),
+                          .mini_batch = request.mini_batch(),
+                          .micro_batch = request.micro_batch()}};
+}
+
 class FetchStream final : public StreamHandler {
  public:
   explicit FetchStream(const FetchOptions& options) : options_(options) {}
@@ -116,12 +125,7 @@ void FetchStream::OnMessage(Stream& stream, grpc::ByteBuffer body) {
 void FetchStream::AskForView() {
   const v1::FetchRequest& request = requests_.front();
   asked_ = true;
-  const FetchKey key{.generation = Generation(request.generation()),
-                     .step = StepId(request.step()),
-                     .revision = Revision(request.revision()),
-                     .micro_batch = {.dp_rank = request.dp_rank(),
-                                     .mini_batch = request.mini_batch(),
-                                     .micro_batch = request.micro_batch()}};
+  const FetchKey key = KeyOf(request);
   options_.engine->View(key, [this, ref = stream_->ref()](absl::StatusOr<FetchView> view) {
     ref.Post([this, view = std::move(view)]() mutable {
       TakeView(std::move(view));
@@ -152,6 +156,7 @@ void FetchStream::TakeView(absl::StatusOr<FetchView> view) {
       Outgoing{.id = request.id(),
                .frame_bytes = std::clamp(wanted, kFrameBytesMin, options_.limits.frame_bytes_max)};
   outgoing_->left = plan->bytes;
+  options_.engine->Answering(KeyOf(request), plan->bytes);
   outgoing_->plan = *std::move(plan);
 }
 

@@ -49,6 +49,8 @@ class FetchEngine {
  public:
   virtual ~FetchEngine() = default;
   virtual void View(const FetchKey& key, FetchAnswer answer) = 0;
+  // The answer has so many bytes of data, and is on its way.
+  virtual void Answering(const FetchKey& /*key*/, uint64_t /*bytes*/) {}
 };
 
 struct FetchLimits {

@@ -49,12 +49,13 @@ class DaemonTest : public ::testing::Test {
     channel_ = grpc::CreateCustomChannel("unix:" + folder_ + "/socket",
                                          grpc::InsecureChannelCredentials(), arguments);
   }
-  ~DaemonTest() override {
+  void Stop() {
     channel_.reset();
     daemon_.reset();
     for (const char* name : {"/socket", "/announced"}) unlink((folder_ + name).c_str());
     rmdir(folder_.c_str());
   }
+  ~DaemonTest() override { Stop(); }
 
   // The text between quotes that the announced file has under a name.
   std::string Announced(const std::string& name) const {
@@ -65,19 +66,24 @@ class DaemonTest : public ::testing::Test {
 
   // Calls "/forebay.v1.<service>/<method>".
   template <class Request, class Response>
-  grpc::Status Call(const std::string& path, const Request& request, Response* response) {
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+  grpc::Status Call(const std::string& path, const Request& request, Response* response,
+                    grpc::ClientContext* context) {
     const std::string method = "/forebay.v1." + path;
     const grpc::internal::RpcMethod rpc(method.c_str(), grpc::internal::RpcMethod::NORMAL_RPC);
     grpc::ByteBuffer answer;
     const grpc::Status status =
         grpc::internal::BlockingUnaryCall<grpc::ByteBuffer, grpc::ByteBuffer>(
-            channel_.get(), rpc, &context, SerializeBody(request), &answer);
+            channel_.get(), rpc, context, SerializeBody(request), &answer);
     if (status.ok()) {
       EXPECT_TRUE(ParseBody(&answer, response)) << method;
     }
     return status;
+  }
+  template <class Request, class Response>
+  grpc::Status Call(const std::string& path, const Request& request, Response* response) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    return Call(path, request, response, &context);
   }
   template <class Response, class Request>
   Response Good(const std::string& path, const Request& request) {
@@ -111,6 +117,9 @@ class DaemonTest : public ::testing::Test {
     put.mutable_settings()->set_group_size(group_size);
     put.mutable_settings()->set_purpose(purpose);
     Good<v1::PutSourceResponse>("AdminService/PutSource", put);
+    if (tasks > 0) AddTasks(name, tasks);
+  }
+  void AddTasks(const std::string& name, int tasks) {
     v1::AddTasksRequest add;
     add.set_source(name);
     for (int i = 0; i < tasks; ++i) {

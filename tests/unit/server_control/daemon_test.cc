@@ -103,6 +103,37 @@ TEST_F(Serving, TheSameRequestGetsTheSameAssignments) {
   }
 }
 
+TEST_F(Serving, AnAcquireThatIsGivenUpTakesNothing) {
+  for (const uint64_t shards : {1, 3}) {
+    node::Config config;
+    config.shards = shards;
+    Start(config);
+    PutSource("math", 2, 0);
+    OpenSession();
+    v1::AcquireRequest acquire;
+    acquire.set_session(1);
+    acquire.set_request_id(++request_id_);
+    acquire.set_max(2);
+    acquire.set_wait_ms(60'000);
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(100));
+    v1::AcquireResponse response;
+    EXPECT_EQ(Call("ActorService/Acquire", acquire, &response, &context).error_code(),
+              grpc::StatusCode::DEADLINE_EXCEEDED);
+    const auto waiting = [this] {
+      const auto status =
+          Good<v1::GetStatusResponse>("AdminService/GetStatus", v1::GetStatusRequest());
+      return status.waits_size() > 0;
+    };
+    while (waiting()) std::this_thread::yield();
+    AddTasks("math", 1);
+    EXPECT_EQ(Good<v1::ListLeasesResponse>("AdminService/ListLeases", v1::ListLeasesRequest())
+                  .leases_size(),
+              0);
+    Stop();
+  }
+}
+
 TEST_F(Serving, SeveralShardsAnswerAsOne) {
   node::Config config;
   config.shards = 3;
@@ -350,6 +381,21 @@ TEST_F(Serving, AFullPayloadMemoryDoesNotWedgeAStep) {
   EXPECT_GT(sources.sources(0).dropped().at("budget"), 0u);
   EXPECT_THAT(Get("/metrics"),
               HasSubstr("forebay_waited_seconds_total{who=\"push\",reason=\"memory\"}"));
+}
+
+TEST_F(Serving, ADrainEndsWaitsAtOnce) {
+  Start();
+  OpenSession();
+  v1::AcquireResponse response;
+  std::thread waiting([&] { response = Acquire(1, 60'000); });
+  const auto parked = [this] {
+    return Good<v1::GetStatusResponse>("AdminService/GetStatus", v1::GetStatusRequest())
+               .waits_size() > 0;
+  };
+  while (!parked()) std::this_thread::yield();
+  daemon_->Drain();
+  waiting.join();
+  EXPECT_EQ(response.reason(), "draining");
 }
 
 TEST_F(Serving, ADrainHandsOutNothingAndAsksForPartials) {

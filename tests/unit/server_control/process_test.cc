@@ -59,9 +59,9 @@ class Program : public ::testing::Test {
     more.push_back("--listen.announce_file=" + announced);
     Start(more);
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    const std::chrono::milliseconds pause(10);
     while (access(announced.c_str(), R_OK) != 0 && std::chrono::steady_clock::now() < until) {
-      std::this_thread::sleep_for(
-          std::chrono::milliseconds(10));  // poll: the file comes when it serves
+      std::this_thread::sleep_for(pause);  // poll: the file comes when it serves
     }
     ASSERT_EQ(access(announced.c_str(), R_OK), 0) << Output();
   }
