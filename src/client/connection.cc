@@ -18,6 +18,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/tsan.h"
 
 namespace forebay::client {
 namespace {
@@ -29,6 +30,8 @@ constexpr char kRetryAfterKey[] = "retry-after-ms";
 constexpr char kRetryAfterPayload[] = "forebay/retry-after-ms";
 constexpr int kReconnectMinMs = 100;
 constexpr int kReconnectMaxMs = 2'000;
+// What gRPC calls the least backoff: how long it tries to connect at least before it gives up.
+constexpr int kConnectTimeoutMs = 10'000;
 constexpr absl::Duration kBackoffMin = absl::Milliseconds(50);
 constexpr absl::Duration kBackoffMax = absl::Seconds(2);
 
@@ -71,9 +74,15 @@ std::shared_ptr<grpc::ChannelCredentials> Credentials(const ConnectOptions& opti
 grpc::Slice ToSlice(const Piece& piece) {
   if (piece.owner == nullptr) return grpc::Slice(piece.bytes.data(), piece.bytes.size());
   using Owner = std::shared_ptr<const void>;
+  auto* owner = new Owner(piece.owner);
+  TsanRelease(owner);
   return grpc::Slice(
       const_cast<char*>(piece.bytes.data()), piece.bytes.size(),
-      [](void* owner) { delete static_cast<Owner*>(owner); }, new Owner(piece.owner));
+      [](void* held) {
+        TsanAcquire(held);
+        delete static_cast<Owner*>(held);
+      },
+      owner);
 }
 
 }  // namespace
@@ -95,7 +104,7 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const ConnectOption
   // Each Connection has a connection of its own.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMinMs);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kReconnectMinMs);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMaxMs);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   // Loopback and cluster addresses are reached directly, whatever the environment says of proxies.
