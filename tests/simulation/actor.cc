@@ -99,6 +99,7 @@ void Actor::Loop() { Ask(world_.dice.Between(1, 50)); }
 
 void Actor::Ask(uint64_t after_ms) {
   Later(after_ms, [this] {
+    if (world_.healed && (forgetful_ || load_ms_ > 1'000)) return Away(100);
     if (world_.Mishap(world_.options.crash)) return Crash();
     if (world_.Mishap(world_.options.leave)) return Leave();
     if (world_.Mishap(world_.options.push_group)) PushWholeGroup();

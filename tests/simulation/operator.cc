@@ -19,7 +19,10 @@ void Operator::Start() {
 }
 
 void Operator::Heal() {
-  for (const codec::SourceSettings& settings : world_.options.sources) PutSource(settings, false);
+  for (codec::SourceSettings settings : world_.options.sources) {
+    settings.filter_max_tokens = 0;  // what grew too long would be filtered for ever
+    PutSource(settings, false);
+  }
   for (const ledger::Source& source : world_.node.ledger().sources()) Requeue(source.id);
 }
 
