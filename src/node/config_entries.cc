@@ -81,8 +81,9 @@ std::vector<ConfigEntry> BehaviourEntries() {
   return {{"renew.interval_ms", K::kMilliseconds, &C::renew_interval_ms, kChangeable,
            "How often actors are asked to renew their leases.", 10, kHourMs},
           {"clients.silent_ms", K::kMilliseconds, &C::clients_silent_ms, kChangeable,
-           "A client not heard for so long is taken as gone, in the verdict and the metrics.", 100,
-           24 * kHourMs},
+           "A client not heard for so long is taken as gone, in the verdict and the metrics. "
+           "Acquire may wait a minute, unheard.",
+           100, 24 * kHourMs},
           {"status.trainer_wait_ms", K::kMilliseconds, &C::status_trainer_wait_ms, kChangeable,
            "A step that waits longer for groups makes the verdict degraded.", 100, 24 * kHourMs},
           {"status.engine_behind", K::kCount, &C::status_engine_behind, kChangeable,

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <sstream>
 
 #include "server/admin.h"
@@ -50,28 +51,36 @@ void Add(const ClientUsage& from, ClientUsage* to) {
   to->fetched_bytes += from.fetched_bytes;
 }
 
-void LookAtShard(ServiceContext* context, node::ShardLoop& loop, uint64_t now_ms,
-                 Observation* out) {
+// When each session was last heard; every shard knows every session, and hears it at times of its
+// own.
+using LastSeen = std::map<uint64_t, uint64_t>;
+
+void LookAtShard(node::ShardLoop& loop, LastSeen* last_seen, Observation* out) {
   for (const auto& view : loop.state().Sources()) {
     if (view.source.value >= out->sources.size()) out->sources.resize(view.source.value + 1u);
     out->sources[view.source.value].Add(view);
   }
   out->acquires_waiting += loop.primary().waiters();
-  if (loop.state().shard().value == 0) {
-    out->idle_reason = loop.primary().IdleReason();
-    const uint64_t silent_ms = context->config->Get().clients_silent_ms;
-    for (const auto& view : loop.state().Sessions()) {
-      ++out->sessions;
-      uint64_t seen = loop.primary().LastSeen(view.session);
-      const auto client = context->clients->Find(ClientTable::SessionKey(view.session));
-      if (client) seen = std::max(seen, client->last_seen_ms);
-      // One that waits for assignments is there, though it says nothing meanwhile.
-      if (seen == 0 || now_ms - std::min(now_ms, seen) > silent_ms) continue;
-      ++out->actors_live;
-      if (client && client->usage) Add(*client->usage, &out->actor_usage);
-    }
+  if (out->idle_reason.empty()) out->idle_reason = loop.primary().IdleReason();
+  for (const auto& view : loop.state().Sessions()) {
+    uint64_t& seen = (*last_seen)[view.session.value];
+    seen = std::max(seen, loop.primary().LastSeen(view.session));
   }
   out->table_bytes += loop.state().memory_bytes();
+}
+
+void CountActors(ServiceContext* context, const LastSeen& last_seen, Observation* out) {
+  const uint64_t now_ms = node::Engine::NowMs();
+  const uint64_t silent_ms = context->config->Get().clients_silent_ms;
+  out->sessions = last_seen.size();
+  for (const auto& [session, heard_ms] : last_seen) {
+    uint64_t seen = heard_ms;
+    const auto client = context->clients->Find(ClientTable::SessionKey(SessionId(session)));
+    if (client) seen = std::max(seen, client->last_seen_ms);
+    if (seen == 0 || now_ms - std::min(now_ms, seen) > silent_ms) continue;
+    ++out->actors_live;
+    if (client && client->usage) Add(*client->usage, &out->actor_usage);
+  }
 }
 
 void LookAtSteps(node::LedgerLoop& loop, uint64_t now_ms, Observation* out) {
@@ -210,12 +219,14 @@ void Observe(ServiceContext* context, std::function<void(std::shared_ptr<Observa
   out->contents = context->contents->use();
   out->process = ReadProcess();
   out->uptime_ms = node::Engine::NowMs() - context->started_ms;
+  auto last_seen = std::make_shared<LastSeen>();
   ForEachShard(
       context->engine,
-      [context, out](node::ShardLoop& loop, uint64_t now_ms) {
-        LookAtShard(context, loop, now_ms, out.get());
+      [last_seen, out](node::ShardLoop& loop, uint64_t) {
+        LookAtShard(loop, last_seen.get(), out.get());
       },
-      [context, out, done = std::move(done)] {
+      [context, last_seen, out, done = std::move(done)] {
+        CountActors(context, *last_seen, out.get());
         context->engine->OnLedger([out, done](node::LedgerLoop& loop, uint64_t now_ms) {
           LookAtLedger(loop, now_ms, out.get());
           done(out);

@@ -23,7 +23,7 @@ struct Judgement {
 struct VerdictLimits {
   uint64_t trainer_wait_ms = 30'000;
   uint64_t engine_behind = 2;
-  uint64_t silent_ms = 30'000;
+  uint64_t silent_ms = 90'000;
 };
 
 VerdictLimits LimitsOf(const node::Config& config);

@@ -383,6 +383,27 @@ TEST_F(Serving, AFullPayloadMemoryDoesNotWedgeAStep) {
               HasSubstr("forebay_waited_seconds_total{who=\"push\",reason=\"memory\"}"));
 }
 
+TEST_F(Serving, TokensOpenWhatTheirRolesAllow) {
+  char file[] = "/tmp/forebay-tokens-XXXXXX";
+  close(mkstemp(file));  // mode 0600
+  std::ofstream(file) << "actor actor-token-0123\noperator operator-token-0123\n";
+  node::Config config;
+  config.auth_tokens_file = file;
+  Start(config);
+  unlink(file);
+  const auto code = [this](const std::string& token) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    if (!token.empty()) context.AddMetadata("authorization", "Bearer " + token);
+    v1::GetStatusResponse response;
+    return Call("AdminService/GetStatus", v1::GetStatusRequest(), &response, &context).error_code();
+  };
+  EXPECT_EQ(code(""), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(code("guess-guess-guess"), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(code("actor-token-0123"), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(code("operator-token-0123"), grpc::StatusCode::OK);
+}
+
 TEST_F(Serving, ADrainEndsWaitsAtOnce) {
   Start();
   OpenSession();
