@@ -143,6 +143,11 @@ absl::StatusOr<Assignment> Actor::Next(const CallOptions& options) {
     }
     Handout handout = std::move(core_->ready.front());
     core_->ready.pop_front();
+    if (handout.lease->action.load() != LeaseAction::kContinue) {
+      // Useless before anybody began with it.
+      core_->leases.Drop(*handout.lease);
+      continue;
+    }
     return Assignment(core_, std::move(handout.lease), std::move(handout.info));
   }
 }
