@@ -106,6 +106,8 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const ConnectOption
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMinMs);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMaxMs);
+  // After a failure gRPC looks the name up again before it connects; by default at most each 30 s.
+  arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, kReconnectMaxMs);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   // Loopback and cluster addresses are reached directly, whatever the environment says of proxies.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
