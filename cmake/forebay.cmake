@@ -35,7 +35,9 @@ if(FOREBAY_MOLD AND NOT FOREBAY_FUZZ)
   add_link_options(-fuse-ld=mold)
 endif()
 if(FOREBAY_ASAN)
-  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  # GCC 12 sees uninitialised memory where AddressSanitizer's instrumentation hides the initialisation.
+  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+    -Wno-maybe-uninitialized)
   add_link_options(-fsanitize=address,undefined)
 endif()
 if(FOREBAY_TSAN)

@@ -19,8 +19,9 @@ namespace forebay::batch {
 // cu_seqlens is int32, so neither a sequence nor a budget is longer.
 inline constexpr uint64_t kMaxTokens = (uint64_t{1} << 31) - 1;
 inline constexpr uint64_t kMaxSequences = (uint64_t{1} << 23) - 1;
-// Of dp * micro_batches_multiple_of * mini_batches, the smallest plan a spec can ask for.
-inline constexpr uint64_t kMaxMicroBatches = (uint64_t{1} << 23) - 1;
+// Of dp * micro_batches_multiple_of * mini_batches, the smallest plan a spec can ask for: a plan is
+// made at one go, and all else waits for it.
+inline constexpr uint64_t kMaxMicroBatches = (uint64_t{1} << 19) - 1;
 
 struct SequenceSize {
   uint32_t tokens = 0;

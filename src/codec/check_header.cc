@@ -280,9 +280,10 @@ bool CheckReward(const HeaderReward& reward, FieldError* error) {
     return Wrong(error, "rewards", "has a name of ", reward.name.size(), " bytes, must be 1 to ",
                  kNameBytesMax);
   }
-  if (!std::isfinite(reward.value)) {
+  // Written so that NaN fails.
+  if (!(std::abs(reward.value) <= kRewardMax)) {
     return Wrong(error, absl::StrCat("rewards[", Piece(reward.name), "]"), "is ", reward.value,
-                 ", must be finite");
+                 ", must be finite and within +-", kRewardMax);
   }
   return true;
 }

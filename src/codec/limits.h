@@ -14,6 +14,9 @@ inline constexpr size_t kHeaderBytesMax = size_t{1} << 20;
 inline constexpr size_t kSequencesMax = 1024;
 inline constexpr size_t kColumnsMax = 256;
 inline constexpr size_t kRewardsMax = 64;
+// Of a reward, either way; with the weights' limit, sums and their squares stay far from infinity.
+inline constexpr double kRewardMax = 1e12;
+inline constexpr double kRewardWeightMax = 1e6;
 inline constexpr size_t kNameBytesMax = 64;
 inline constexpr size_t kInnerDimensionsMax = 4;
 inline constexpr size_t kExtraJsonBytesMax = 64 * 1024;

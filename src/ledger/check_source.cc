@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/check.h"
+#include "codec/limits.h"
 #include "ledger/limits.h"
 
 namespace forebay::ledger {
@@ -79,7 +80,10 @@ absl::Status CheckRewards(const codec::SourceSettings& s) {
     if (key.empty() || key.size() > kColumnNameBytesMax) {
       return Refuse("rewards: a key of ", key.size(), " bytes, from 1 to ", kColumnNameBytesMax);
     }
-    if (!std::isfinite(weight)) return Refuse("rewards[", key, "]: ", weight, ", must be finite");
+    if (!(std::abs(weight) <= codec::kRewardWeightMax)) {
+      return Refuse("rewards[", key, "]: ", weight, ", must be finite and within +-",
+                    codec::kRewardWeightMax);
+    }
     if (i > 0 && s.rewards[i - 1].first >= key) {
       return Refuse("rewards: \"", key, "\" after \"", s.rewards[i - 1].first,
                     "\", must be sorted and distinct");

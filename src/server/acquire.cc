@@ -18,11 +18,20 @@ namespace {
 constexpr uint32_t kAssignmentsMax = 4096;
 constexpr uint32_t kWaitMsMax = 60'000;
 constexpr uint32_t kRetryAfterMs = 500;
-// An unfinished attempt that is handed on inside an AcquireResponse.
-constexpr uint64_t kPartialBytesMax = uint64_t{64} << 20;
+// An AcquireResponse holds no more than about this: fewer assignments are handed out when tasks are
+// large, and unfinished attempts beyond it begin anew.
+constexpr uint64_t kResponseBytesMax = uint64_t{64} << 20;
 
+// How many assignments fit one answer, whichever tasks they are of.
+uint32_t MostAssignments(const storage::ContentStore& contents) {
+  constexpr uint64_t kFieldBytes = 256;
+  const uint64_t most = kResponseBytesMax / (contents.largest() + kFieldBytes);
+  return static_cast<uint32_t>(std::clamp<uint64_t>(most, 1, kAssignmentsMax));
+}
+
+// `most`: assignments that one answer can hold.
 absl::Status Translate(const codec::AcquireRequest& request, const CatalogSnapshot& catalog,
-                       shard::Assign* assign) {
+                       uint32_t most, shard::Assign* assign) {
   if (request.session == 0) return absl::InvalidArgumentError("session: is 0");
   if (request.max == 0 || request.max > kAssignmentsMax) {
     return absl::InvalidArgumentError(
@@ -35,7 +44,7 @@ absl::Status Translate(const codec::AcquireRequest& request, const CatalogSnapsh
   FOREBAY_RETURN_IF_ERROR(CheckPolicyName(std::string(request.policy), "version.policy"));
   assign->session = SessionId(request.session);
   assign->request_id = request.request_id;
-  assign->max = request.max;
+  assign->max = std::min(request.max, most);
   assign->version = request.version;
   assign->loads_any_version = request.loads_any_version;
   for (const auto name : request.sources) {
@@ -49,13 +58,13 @@ absl::Status Translate(const codec::AcquireRequest& request, const CatalogSnapsh
   return absl::OkStatus();
 }
 
-std::string EncodePartial(storage::PayloadStore* store, PayloadId id) {
+std::string EncodePartial(storage::PayloadStore* store, PayloadId id, uint64_t bytes_max) {
   std::vector<storage::PayloadView> views;
   std::string out;
   // A partial attempt that is gone costs its prefix, not the attempt.
   if (!store->Open({&id, 1}, &views).ok()) return out;
   const auto& view = views[0];
-  if (view.bytes() > kPartialBytesMax) return out;
+  if (view.bytes() > bytes_max) return out;
   v1::Partial partial;
   if (!partial.mutable_header()->ParseFromString(std::string(view.header()))) return out;
   std::vector<storage::BlockSlice> slices;
@@ -96,9 +105,11 @@ std::string Encode(ServiceContext* context, const shard::AssignReply& reply) {
   std::vector<uint16_t> sources;
   for (const auto& assignment : reply.assignments) {
     const auto content = context->contents->Read(assignment.content);
-    const std::string partial = assignment.partial.value == 0
-                                    ? std::string()
-                                    : EncodePartial(context->payloads, assignment.partial);
+    std::string partial;
+    if (assignment.partial.value != 0 && out.size() < kResponseBytesMax) {
+      partial =
+          EncodePartial(context->payloads, assignment.partial, kResponseBytesMax - out.size());
+    }
     codec::AppendAssignment(Fields(assignment), content.ok() ? *content : std::string_view(),
                             partial, &out);
     const uint16_t source = assignment.task.source().value;
@@ -127,7 +138,9 @@ void Acquire(ServiceContext* context, grpc::ByteBuffer body, Responder responder
         absl::InvalidArgumentError("the request is no forebay.v1.AcquireRequest"));
   }
   shard::Assign assign;
-  if (auto status = Translate(request, *context->catalog->Get(), &assign); !status.ok()) {
+  if (auto status = Translate(request, *context->catalog->Get(),
+                              MostAssignments(*context->contents), &assign);
+      !status.ok()) {
     return responder.Fail(status);
   }
   uint32_t wait_ms = request.wait_ms;

@@ -10,9 +10,11 @@
 namespace forebay::server {
 namespace {
 
-constexpr size_t kThreads = 2;
+// A reader that is slow or silent holds a thread; probes must get one all the same.
+constexpr size_t kThreads = 16;
 constexpr size_t kBodyBytesMax = 1 << 20;
-constexpr int kTimeoutSeconds = 10;
+constexpr int kTimeoutSeconds = 2;
+constexpr int kKeepAliveSeconds = 1;
 
 }  // namespace
 
@@ -29,6 +31,7 @@ HttpServer::HttpServer() : impl_(std::make_unique<Impl>()) {
   server.set_payload_max_length(kBodyBytesMax);
   server.set_read_timeout(kTimeoutSeconds);
   server.set_write_timeout(kTimeoutSeconds);
+  server.set_keep_alive_timeout(kKeepAliveSeconds);
   // The library's own choice would let two daemons share a port unseen.
   server.set_socket_options([](socket_t socket) {
     const int yes = 1;

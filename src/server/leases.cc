@@ -149,14 +149,10 @@ void Renew(ServiceContext* context, grpc::ByteBuffer body, Responder responder) 
   }
 }
 
-absl::StatusOr<shard::LateReward> Weigh(const v1::AttemptReward& entry,
-                                        const CatalogSource& source) {
+// The entry's rewards are checked.
+shard::LateReward Weigh(const v1::AttemptReward& entry, const CatalogSource& source) {
   shard::LateReward out{.attempt = AttemptId(entry.attempt_id())};
   for (const auto& [name, value] : entry.rewards()) {
-    if (!std::isfinite(value)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("rewards['", name, "']: is ", value, ", must be finite"));
-    }
     const auto& weights = source.settings.rewards;
     for (size_t bit = 0; bit < weights.size(); ++bit) {
       if (weights[bit].first != name) continue;
@@ -187,9 +183,7 @@ void SetRewardsAt(ServiceContext* context, ShardId shard, std::vector<int> index
       const auto task = state.TaskOf(AttemptId(entry.attempt_id()));
       const auto* source = task ? job->catalog->Find(task->source()) : nullptr;
       if (source == nullptr) continue;  // stays kUnknown
-      auto reward = Weigh(entry, *source);
-      if (!reward.ok()) continue;  // checked before
-      command.rewards.push_back(*reward);
+      command.rewards.push_back(Weigh(entry, *source));
       sent->push_back(i);
     }
     return shard::Command(std::move(command));
@@ -213,9 +207,10 @@ absl::Status CheckRewards(const v1::SetRewardRequest& request, uint32_t shards) 
     const AttemptId attempt(request.rewards(i).attempt_id());
     if (attempt.shard().value >= shards) return NoSuchShard(attempt, shards);
     for (const auto& [name, value] : request.rewards(i).rewards()) {
-      if (std::isfinite(value)) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat("rewards[", i, "].rewards['", name, "']: is ", value, ", must be finite"));
+      if (std::abs(value) <= codec::kRewardMax) continue;
+      return absl::InvalidArgumentError(absl::StrCat("rewards[", i, "].rewards['", name, "']: is ",
+                                                     value, ", must be finite and within +-",
+                                                     codec::kRewardMax));
     }
   }
   return absl::OkStatus();

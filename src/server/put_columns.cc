@@ -130,8 +130,16 @@ void PutColumns(ServiceContext* context, v1::PutColumnsRequest request,
                      budget.use().bytes_max)));
   }
   if (budget.TryReserve(job->footprint)) return StoreColumns(std::move(job));
-  // A call that is cancelled while it waits still stores its columns; the ledger then decides.
-  budget.Await(job->footprint, 0, [job] { StoreColumns(job); });
+  // The memory that pushes wait for may be freed by this very step's commit alone, so a trainer
+  // does not queue behind them.
+  const storage::WaiterId waiter = budget.Await(job->footprint, 0, [job] { StoreColumns(job); });
+  if (budget.AdmitFromReserve(waiter)) return;
+  job->responder.OnCancel([job, waiter, &budget] {
+    if (budget.Cancel(waiter)) {
+      job->responder.Fail(
+          absl::CancelledError("columns: the call ended while it waited for memory"));
+    }
+  });
 }
 
 }  // namespace forebay::server

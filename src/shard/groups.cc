@@ -239,7 +239,11 @@ void Machine::DropGroup(uint32_t slot, DropReason reason, CloseReason close, Eff
   LeaveList(slot);
   if (group.eval != kNone) DropEvalGroup(slot);
   if (open) curriculum_.GroupDropped(group.task);
-  curriculum_.CountLost(group.task.source(), open ? group.attempts : group.held());
+  // What grew too old does not lower the expected survival: that would admit more, which would grow
+  // older still.
+  if (reason != DropReason::kStale && !(reason == DropReason::kShort && !open)) {
+    curriculum_.CountLost(group.task.source(), open ? group.attempts : group.held());
+  }
   tables_.ForEachRollout(slot, [&](uint32_t r) { DropRollout(r, reason, effects); });
   CloseGroup(slot, close, effects);
 }

@@ -90,7 +90,6 @@ bool Machine::Cull(uint32_t slot, uint32_t max_lag, uint32_t train, Effects* eff
   if (late > 0) {
     SourceState& source = SourceOf(slot);
     source.ready.Remove(tables_.groups(), slot);
-    curriculum_.CountLost(group.task.source(), late);
     tables_.ForEachRollout(slot, [&](uint32_t r) {
       const Verdict verdict = Judge(r, settings, max_lag, train);
       if (verdict.judgement == Judgement::kTrain) return;

@@ -50,6 +50,7 @@ ContentStore::Arena* ContentStore::NewArena(uint64_t size) {
 
 PayloadId ContentStore::Put(std::string_view item) {
   const uint64_t size = Stored(item);
+  if (size > largest()) largest_.store(size, std::memory_order_relaxed);
   Arena* arena = open_;
   uint64_t number = open_number_;
   if (size > kArenaBytes) {

@@ -44,6 +44,8 @@ class ContentStore {
   // The items are used no more.
   void Kill(absl::Span<const PayloadId> ids);
   ContentUse use() const;
+  // Bytes of the largest item that was ever added.
+  uint64_t largest() const { return largest_.load(std::memory_order_relaxed); }
 
  private:
   // An id is (arena + 1) << kOffsetBits | offset; an item of its own arena is at offset 0.
@@ -70,6 +72,7 @@ class ContentStore {
   PayloadId Put(std::string_view item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const uint64_t bytes_max_;
+  std::atomic<uint64_t> largest_{0};
   std::array<std::atomic<Directory*>, kFan> directories_{};
   mutable absl::Mutex mutex_;
   uint64_t arenas_ ABSL_GUARDED_BY(mutex_) = 0;

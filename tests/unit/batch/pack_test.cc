@@ -226,7 +226,7 @@ TEST(Pack, RefusesWhatIsMalformedByNameValueAndLimit) {
        "token_budget: 2147483648, from 1 to 2147483647"},
       {[](RandomStep& s) { s.spec.pad_multiple = 0; }, "pad_multiple: 0, from 1"},
       {[](RandomStep& s) { s.spec.pad_multiple = 10'000; }, "pad_multiple: 10000, from 1"},
-      {[](RandomStep& s) { s.spec.dp = 1 << 30; }, "1073741824 * 1 * 1, at most 8388607"},
+      {[](RandomStep& s) { s.spec.dp = 1 << 30; }, "1073741824 * 1 * 1, at most 524287"},
       {[](RandomStep& s) { s.spec.mini_batches = 4; }, "mini_batches: 4, at most the 3 rollouts"},
       {[](RandomStep& s) { s.spec.mini_batches = 3, s.spec.groups_whole = true; },
        "mini_batches: 3, at most the 2 groups"},

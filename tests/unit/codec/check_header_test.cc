@@ -123,6 +123,7 @@ TEST(CheckRolloutHeader, NamesTheFieldThatIsWrong) {
       {"columns[6].sequence_bytes",
        [](auto* h) { h->mutable_columns(6)->set_sequence_bytes(1, UINT64_MAX); }},
       {"rewards[reward]", [&](auto* h) { (*h->mutable_rewards())["reward"] = double{nan}; }},
+      {"rewards[reward]", [&](auto* h) { (*h->mutable_rewards())["reward"] = -1e308; }},
       {"rewards", [](auto* h) { (*h->mutable_rewards())[""] = 1; }},
       {"extra_json", [](auto* h) { h->set_extra_json(std::string(kExtraJsonBytesMax + 1, ' ')); }},
       {"source", [](auto* h) { h->set_source(std::string(257, 's')); }},

@@ -35,6 +35,17 @@ TEST(ContentStore, GivesBackItemsOfAllSizes) {
   EXPECT_EQ(store.use().items, items.size());
 }
 
+TEST(ContentStore, KnowsItsLargestItem) {
+  ContentStore store(uint64_t{1} << 30);
+  EXPECT_EQ(store.largest(), 0);
+  const std::string big(100'000, 'x');
+  const std::string_view items[] = {big, "small"};
+  PayloadId ids[2];
+  ASSERT_TRUE(store.Add(items, ids).ok());
+  EXPECT_GE(store.largest(), big.size());
+  EXPECT_LT(store.largest(), big.size() + 8);
+}
+
 TEST(ContentStore, CostsLessThanEightBytesAnItem) {
   ContentStore store(uint64_t{1} << 30);
   const std::string item(200, 'x');
