@@ -113,7 +113,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadSettings{"sampling_json", [](S& s) { s.sampling_json.assign(65537, ' '); }},
         BadSettings{"rewards: 0 keys", [](S& s) { s.rewards.clear(); }},
         BadSettings{"rewards[b]: 1e+07, must be finite and within +-1e+06",
-                    [](S& s) { s.rewards = {{"b", 1e7}}; }},
+                    [](S& s) {
+                      s.rewards = {{"b", 1e7}};
+                    }},
         BadSettings{"rewards: 9 keys",
                     [](S& s) {
                       s.rewards.clear();
