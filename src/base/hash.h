@@ -1,4 +1,5 @@
-// A 64-bit hash that is the same on every machine and in every version: it is stored and compared across replicas.
+// A 64-bit hash that is the same on every machine and in every version: it is stored and compared
+// across replicas.
 //
 // Pure functions; safe from any thread. Not for keys that an adversary chooses.
 #pragma once

@@ -22,18 +22,18 @@ struct StrongId {
   }
 };
 
-using SourceId = StrongId<struct SourceTag, uint16_t>;   // dense, assigned by the ledger
-using ShardId = StrongId<struct ShardTag, uint8_t>;      // 0 .. shards-1
-using StepId = StrongId<struct StepTag, uint64_t>;       // the trainer's step number
-using Revision = StrongId<struct RevisionTag, uint32_t>; // of a step's plan, from 1
+using SourceId = StrongId<struct SourceTag, uint16_t>;        // dense, assigned by the ledger
+using ShardId = StrongId<struct ShardTag, uint8_t>;           // 0 .. shards-1
+using StepId = StrongId<struct StepTag, uint64_t>;            // the trainer's step number
+using Revision = StrongId<struct RevisionTag, uint32_t>;      // of a step's plan, from 1
 using Generation = StrongId<struct GenerationTag, uint64_t>;  // of an attached trainer, from 1
 using SessionId = StrongId<struct SessionTag, uint64_t>;      // of an actor process
 using LogPosition = StrongId<struct LogPositionTag, uint64_t>;
 using PayloadId = StrongId<struct PayloadTag, uint64_t>;  // 0 means none
 using EvalRunId = StrongId<struct EvalRunTag, uint64_t>;
 
-// A slot in a shard's table with the generation of that slot: shard (8 bits) | generation (24) | slot (32).
-// A reused slot has a new generation, so a stale id never finds another object.
+// A slot in a shard's table with the generation of that slot: shard (8 bits) | generation (24) |
+// slot (32). A reused slot has a new generation, so a stale id never finds another object.
 template <class Tag>
 struct SlotId : StrongId<Tag, uint64_t> {
   using StrongId<Tag, uint64_t>::StrongId;

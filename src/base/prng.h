@@ -1,4 +1,5 @@
-// A small deterministic generator that can live in replicated state (SplitMix64, Steele et al. 2014).
+// A small deterministic generator that can live in replicated state (SplitMix64, Steele et al.
+// 2014).
 //
 // A value; not thread-safe. The same seed gives the same numbers on every machine.
 #pragma once

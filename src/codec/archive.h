@@ -1,8 +1,9 @@
 // Byte encoding of plain structs: little-endian, fields in the order that the struct lists them.
 //
-// A struct takes part by `template <class A> void Fields(A& a) { a(x, y, z); }`. Writer appends to a string; Reader
-// checks every length against what is left before it allocates, and turns not-ok on the first surprise; a Reader that
-// is not ok gives zeros. Not thread-safe. Hash containers are not supported: their order is not data.
+// A struct takes part by `template <class A> void Fields(A& a) { a(x, y, z); }`. Writer appends to
+// a string; Reader checks every length against what is left before it allocates, and turns not-ok
+// on the first surprise; a Reader that is not ok gives zeros. Not thread-safe. Hash containers are
+// not supported: their order is not data.
 #pragma once
 
 #include <bit>
@@ -29,7 +30,9 @@ template <class T>
 concept Scalar = std::is_arithmetic_v<T> || std::is_enum_v<T>;
 
 template <class T, class A>
-concept HasFields = requires(T& t, A& a) { t.Fields(a); };
+concept HasFields = requires(T& t, A& a) {
+  t.Fields(a);
+};
 
 class Writer {
  public:
@@ -39,9 +42,7 @@ class Writer {
   void operator()(const T&... values) {
     (Put(values), ...);
   }
-  void Bytes(const void* data, size_t size) {
-    out_->append(static_cast<const char*>(data), size);
-  }
+  void Bytes(const void* data, size_t size) { out_->append(static_cast<const char*>(data), size); }
 
  private:
   template <Scalar T>
@@ -87,7 +88,7 @@ class Writer {
     std::visit([this](const auto& e) { Put(e); }, v);
   }
   template <class T>
-    requires HasFields<T, Writer>
+  requires HasFields<T, Writer>
   void Put(const T& v) {
     const_cast<T&>(v).Fields(*this);  // Fields only hands references to operator() above
   }
@@ -205,10 +206,8 @@ class Reader {
     }
   }
   template <class T>
-    requires HasFields<T, Reader>
-  void Get(T& v) {
-    v.Fields(*this);
-  }
+  requires HasFields<T, Reader>
+  void Get(T& v) { v.Fields(*this); }
 
   std::string_view in_;
   bool ok_ = true;

@@ -1,7 +1,9 @@
-// The two ends of a numbered channel between state machines: messages are sent again until acknowledged, applied once, in order.
+// The two ends of a numbered channel between state machines: messages are sent again until
+// acknowledged, applied once, in order.
 //
-// Both ends are replicated state of their machines. Not thread-safe. Requirements: the driver re-sends what Unacknowledged
-// returns after a reconnect or a time without an acknowledgement; acknowledgements may be lost or repeated.
+// Both ends are replicated state of their machines. Not thread-safe. Requirements: the driver
+// re-sends what Unacknowledged returns after a reconnect or a time without an acknowledgement;
+// acknowledgements may be lost or repeated.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +46,8 @@ class PeerOutbox {
 
 class PeerInbox {
  public:
-  // True when the message is the next one, and is to be applied now; false for a repeated one or one that came too early.
+  // True when the message is the next one, and is to be applied now; false for a repeated one or
+  // one that came too early.
   bool Accept(uint64_t number) {
     if (number != last_ + 1) return false;
     last_ = number;

@@ -1,7 +1,8 @@
 // What the ledger and the shards say to each other.
 //
-// Each direction between the ledger and one shard is a numbered channel that lives in the state of both ends (PeerOutbox,
-// PeerInbox): a message is sent again until it is acknowledged, and applied once, in order. Plain values.
+// Each direction between the ledger and one shard is a numbered channel that lives in the state of
+// both ends (PeerOutbox, PeerInbox): a message is sent again until it is acknowledged, and applied
+// once, in order. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -26,16 +27,19 @@ struct SourceChanged {
   }
 };
 
-// A version was announced or published, a step was planned or committed: what admission and the push checks need.
+// A version was announced or published, a step was planned or committed: what admission and the
+// push checks need.
 struct VersionState {
   uint32_t branch = 0;
-  PolicyVersion announced;       // newest that exists, pending or published; later ones are "from the future"
-  PolicyVersion published;       // newest that actors can load
-  // The oldest version that a step can still reserve for: that of the oldest step that lacks groups, else of the next step
-  // to be opened. It goes back when a step is aborted.
+  PolicyVersion
+      announced;  // newest that exists, pending or published; later ones are "from the future"
+  PolicyVersion published;  // newest that actors can load
+  // The oldest version that a step can still reserve for: that of the oldest step that lacks
+  // groups, else of the next step to be opened. It goes back when a step is aborted.
   PolicyVersion next_train;
   uint64_t rollouts_per_version = 0;  // measured, over all shards; 0: not known yet
-  // Optimizer steps between two published versions: lag counts those, admission counts published versions.
+  // Optimizer steps between two published versions: lag counts those, admission counts published
+  // versions.
   uint32_t numbers_per_version = 1;
   uint32_t shards = 1;
   template <class A>
@@ -44,13 +48,14 @@ struct VersionState {
   }
 };
 
-// Reserve up to so many ready groups, oldest version first. Answered by one Reserved with the same `request`.
+// Reserve up to so many ready groups, oldest version first. Answered by one Reserved with the same
+// `request`.
 struct Reserve {
   StepId step;
   Revision revision;
   uint64_t request = 0;
-  uint32_t groups = 0;           // up to so many groups ...
-  uint64_t tokens = 0;           // ... and, if not 0, until they hold so many tokens
+  uint32_t groups = 0;  // up to so many groups ...
+  uint64_t tokens = 0;  // ... and, if not 0, until they hold so many tokens
   PolicyVersion train_version;
   std::optional<uint32_t> max_lag;  // tighter than the sources' own
   std::vector<SourceId> sources;    // empty: all train sources
@@ -70,7 +75,8 @@ struct Unreserve {
   }
 };
 
-// The step is committed: its groups are consumed, its payloads may go. `next` is the version it made.
+// The step is committed: its groups are consumed, its payloads may go. `next` is the version it
+// made.
 struct StepCommitted {
   StepId step;
   Revision revision;
@@ -113,7 +119,7 @@ struct RolloutReport {
   uint64_t payload_bytes = 0;
   float reward = 0;
   float advantage = 0;
-  uint32_t version = 0;     // by the source's lag_of, on the current branch
+  uint32_t version = 0;  // by the source's lag_of, on the current branch
   uint32_t lag = 0;
   // Tokens of versions below this number leave the loss; 0 none, UINT32_MAX all.
   uint32_t mask_below = 0;
@@ -154,9 +160,9 @@ struct ReadySummary {
     SourceId source;
     uint32_t ready_groups = 0;
     uint64_t ready_tokens = 0;
-    uint32_t open_groups = 0;      // incomplete
-    uint32_t in_flight = 0;        // attempts leased
-    uint32_t waited_for = 0;       // attempts out that the rule `wait` waits for
+    uint32_t open_groups = 0;  // incomplete
+    uint32_t in_flight = 0;    // attempts leased
+    uint32_t waited_for = 0;   // attempts out that the rule `wait` waits for
   };
   ShardId shard;
   std::vector<Source> sources;

@@ -1,4 +1,5 @@
-// The settings of a source, as the pure core holds them. The wire's SourceSettings is the same with comments for users.
+// The settings of a source, as the pure core holds them. The wire's SourceSettings is the same with
+// comments for users.
 //
 // Plain values.
 #pragma once

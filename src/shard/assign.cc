@@ -229,8 +229,8 @@ double Machine::AdmissionLimit(const curriculum::Source& source, double weights)
   const double share =
       std::max(weights > 0 ? settings.weight / weights : 0, settings.minimum_share);
   const uint32_t lag = settings.max_lag / std::max(versions_.numbers_per_version, 1u);
-  const double limit = std::ceil((lag + 1.0) * per_version * share /
-                                 source.survival() / std::max(versions_.shards, 1u));
+  const double limit = std::ceil((lag + 1.0) * per_version * share / source.survival() /
+                                 std::max(versions_.shards, 1u));
   return std::clamp(limit, 1.0, kLimitMax);
 }
 

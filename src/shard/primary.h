@@ -86,7 +86,8 @@ class Primary {
   // Free payload memory, and what a rollout is expected to take before any is measured. No new
   // groups are begun while the expected bytes of open groups do not fit.
   void SetMemory(uint64_t free_bytes, uint64_t expected_rollout_bytes);
-  // While true, Renew asks for partials and Acquire hands out nothing; the next Tick ends all waits.
+  // While true, Renew asks for partials and Acquire hands out nothing; the next Tick ends all
+  // waits.
   void SetDraining(bool draining);
 
   codec::ReadySummary Summary() const;
