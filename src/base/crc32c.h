@@ -12,7 +12,8 @@ namespace forebay {
 // The checksum of `data` that follows bytes whose checksum is `before` (0 for none).
 uint32_t Crc32c(std::string_view data, uint32_t before = 0);
 
-// Copies `size` bytes and returns the checksum in the same pass over the cache. The areas do not overlap.
+// Copies `size` bytes and returns the checksum in the same pass over the cache. The areas do not
+// overlap.
 uint32_t CopyCrc32c(void* to, const void* from, size_t size, uint32_t before = 0);
 
 }  // namespace forebay
