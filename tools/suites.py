@@ -321,4 +321,5 @@ SUITES: dict[str, Callable[[Context], Result]] = {
 }
 # CI's share in its order: first what wants the machine for itself, then what shares it with five minutes of simulation.
 QUIET = ["tidy", "unit", "transcripts", "simulation", "mutations", "python", "integration"]
-BESIDE_SIMULATION = ["fuzz", "asan", "tsan"]
+# asan and tsan run by hand, and before a release: whole builds of their own, whose time on two cores is not measured yet.
+BESIDE_SIMULATION = ["fuzz"]
