@@ -39,6 +39,8 @@ _OPTIONS: List[Tuple[str, Any]] = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2000),
+    # Else the name is looked up again only after 30 s, also when it is an address.
+    ("grpc.dns_min_time_between_resolutions_ms", 500),
 ]
 
 
