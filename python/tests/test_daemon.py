@@ -452,4 +452,6 @@ def test_many_slots_and_ranks_at_once(run):
             helper.cancel()
 
     asyncio.run(main())
-    assert len(trained) == len(set(trained)) == 6 * 8 * 4
+    assert len(trained) == len(set(trained))
+    # A rollout that grew too old leaves its group, which keeps at least two.
+    assert 6 * 8 * 2 <= len(trained) <= 6 * 8 * 4
