@@ -19,11 +19,21 @@ void Operator::Start() {
 }
 
 void Operator::Heal() {
+  PutBack();
+  for (const ledger::Source& source : world_.node.ledger().sources()) Requeue(source.id);
+}
+
+// A change that was on its way when everything healed may still arrive after this: looked at
+// again in every round.
+void Operator::PutBack() {
   for (codec::SourceSettings settings : world_.options.sources) {
     settings.filter_max_tokens = 0;  // what grew too long would be filtered for ever
-    PutSource(settings, false);
+    const auto& sources = world_.node.ledger().sources();
+    const bool is_so = std::any_of(sources.begin(), sources.end(), [&](const auto& source) {
+      return source.settings == settings;
+    });
+    if (!is_so) PutSource(settings, false);
   }
-  for (const ledger::Source& source : world_.node.ledger().sources()) Requeue(source.id);
 }
 
 void Operator::PutSource(const codec::SourceSettings& settings, bool with_tasks) {
@@ -68,6 +78,7 @@ void Operator::AddTasksAt(ShardId shard, shard::AddTasks tasks) {
 
 void Operator::Round() {
   const HistoryOptions& o = world_.options;
+  if (world_.healed) PutBack();
   if (world_.Mishap(o.source_change)) ChangeSource();
   if (world_.Mishap(o.quarantine)) Quarantine();
   if (world_.Mishap(o.eval)) StartEval();

@@ -22,6 +22,7 @@ class Operator {
   void Heal();
 
  private:
+  void PutBack();
   void PutSource(const codec::SourceSettings& settings, bool with_tasks);
   void AddTasks(SourceId source, uint32_t first, uint32_t count);
   void AddTasksAt(ShardId shard, shard::AddTasks tasks);
