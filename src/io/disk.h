@@ -29,6 +29,9 @@ namespace forebay::io {
 int ErrorOf(const absl::Status& status);
 // A status for an errno, with `what` ("write /path: ENOSPC, No space left on device").
 absl::Status ErrnoStatus(int error, std::string_view operation, std::string_view path);
+// The same with words of one's own in place of the errno's text.
+absl::Status ErrnoStatus(int error, std::string_view operation, std::string_view path,
+                         std::string_view why);
 
 // A piece of memory to write from.
 struct ConstBuffer {
@@ -76,8 +79,8 @@ struct DiskUse {
   uint64_t writes = 0, written_bytes = 0;
   uint64_t syncs = 0;
   uint64_t errors = 0;
-  uint64_t in_flight = 0;       // operations now
-  uint64_t oldest_ms = 0;       // how long the oldest of them has been running
+  uint64_t in_flight = 0;  // operations now
+  uint64_t oldest_ms = 0;  // how long the oldest of them has been running
 };
 
 class Disk {
