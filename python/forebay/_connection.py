@@ -53,13 +53,37 @@ class TLS:
     key: Optional[str] = None
 
     def credentials(self) -> grpc.ChannelCredentials:
-        def read(path: Optional[str]) -> Optional[bytes]:
+        def read(path: Optional[str], what: bytes) -> Optional[bytes]:
             if path is None:
                 return None
             with open(path, "rb") as file:
-                return file.read()
+                text = file.read()
+            # gRPC would say so in its own log alone.
+            if what not in text:
+                raise ValueError(f"tls: {path} holds no PEM {what.decode().lower()}")
+            return text
 
-        return grpc.ssl_channel_credentials(read(self.ca), read(self.key), read(self.cert))
+        certificate = b"CERTIFICATE"
+        return grpc.ssl_channel_credentials(
+            read(self.ca, certificate), read(self.key, b"PRIVATE KEY"), read(self.cert, certificate)
+        )
+
+
+def _tls_hint(message: str, tls: bool) -> str:
+    """What gRPC's words for a failed connection mean; it has no codes for these."""
+    text = message.lower().replace("_", " ")
+    if not tls:
+        closed = "socket closed" in text or "connection reset by peer" in text
+        return "TLS: it closed the connection; the daemon may ask for TLS: " if closed else ""
+    if "certificate verify failed" in text:
+        return "TLS: the daemon's certificate is not signed by the CA that was given: "
+    if "hostname verification" in text:
+        return "TLS: the daemon's certificate does not name this address: "
+    if "wrong version number" in text:
+        return "TLS: what listens there does not speak TLS: "
+    if "socket closed" in text or "handshake" in text:
+        return "TLS: it ended the handshake; the daemon may ask for a client's certificate of its CA: "
+    return ""
 
 
 class Scope:
@@ -279,7 +303,8 @@ class Connection:
     def _failure(self, error: grpc.RpcError, method: str) -> _errors.ForebayError:
         failure = _errors.from_rpc(error, method)
         if isinstance(failure, _errors.Unavailable):
-            return _errors.Unavailable(f"{self.target} is not available: {failure}")
+            hint = _tls_hint(str(failure), self._tls is not None)
+            return _errors.Unavailable(f"{self.target} is not available: {hint}{failure}")
         return failure
 
     def close(self) -> None:
