@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <new>
 #include <utility>
 
@@ -25,11 +26,34 @@ void Copy(const From& from, std::vector<To>* to) {
   to->assign(from.begin(), from.end());
 }
 
+// That sizes can be added up and lengths be walked over, whatever came over the wire.
+absl::Status Check(const v1::MicroBatchLayout& layout) {
+  int32_t end = 0;
+  for (const int32_t next : layout.cu_seqlens()) {
+    if (next < end) return absl::InternalError("a layout's cu_seqlens do not rise from 0");
+    end = next;
+  }
+  if (layout.padded_tokens() > std::numeric_limits<int32_t>::max()) {
+    return absl::InternalError(
+        absl::StrCat("a layout's padded_tokens are ", layout.padded_tokens()));
+  }
+  constexpr uint64_t kBytesMax = uint64_t{1} << 48;  // beyond what can be addressed
+  uint64_t bytes = 0;
+  for (const auto& column : layout.columns()) {
+    if (column.bytes() > kBytesMax || (bytes += column.bytes()) > kBytesMax) {
+      return absl::InternalError(
+          absl::StrCat("a layout's column '", column.name(), "' has ", column.bytes(), " bytes"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status Assembly::Begin(const std::string& encoded) {
   v1::MicroBatchLayout layout;
   if (!layout.ParseFromString(encoded)) return absl::InternalError("a layout cannot be read");
+  if (auto status = Check(layout); !status.ok()) return status;
   begun_ = true;
   batch_.revision = layout.revision();
   Copy(layout.cu_seqlens(), &batch_.cu_seqlens);
@@ -58,7 +82,10 @@ absl::Status Assembly::Begin(const std::string& encoded) {
   }
   char* place = nullptr;
   if (spec_->allocate == nullptr && own > 0) {
-    place = static_cast<char*>(::operator new(own, kAlignment));
+    place = static_cast<char*>(::operator new(own, kAlignment, std::nothrow));
+    if (place == nullptr) {
+      return absl::ResourceExhaustedError(absl::StrCat("no memory for ", own, " bytes of columns"));
+    }
     batch_.storage = {place, [](void* p) { ::operator delete(p, kAlignment); }};
   }
   for (const auto& c : layout.columns()) {

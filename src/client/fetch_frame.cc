@@ -83,6 +83,7 @@ bool ReadField(Cursor* cursor, uint64_t tag, FetchFrameView* frame) {
       frame->has_layout = true;
       return cursor->Varint(&value) && cursor->Bytes(value, append_to(&frame->layout));
     case codec::BytesTag(3):
+      frame->data.clear();  // the last one counts, as protobuf has it
       return cursor->Varint(&value) &&
              cursor->Bytes(value, [frame](std::string_view part) { frame->data.push_back(part); });
     case codec::VarintTag(4):
@@ -94,6 +95,7 @@ bool ReadField(Cursor* cursor, uint64_t tag, FetchFrameView* frame) {
       frame->error_code = static_cast<int>(value);
       return true;
     case codec::BytesTag(6):
+      frame->error_message.clear();
       return cursor->Varint(&value) && cursor->Bytes(value, append_to(&frame->error_message));
     default:
       return SkipField(cursor, static_cast<codec::WireType>(tag & 7));

@@ -114,5 +114,33 @@ TEST(AssemblyTest, AnswersThatDoNotFitTheirLayoutAreRefused) {
   EXPECT_FALSE(without.Add(Frame(data, false, true)).ok());
 }
 
+absl::Status AddLayout(const v1::MicroBatchLayout& layout) {
+  const FetchSpec spec;
+  Assembly assembly(&spec);
+  FetchFrameView frame;
+  frame.has_layout = true;
+  frame.layout = layout.SerializeAsString();
+  return assembly.Add(frame);
+}
+
+// Nothing is allocated or written by sizes that cannot be.
+TEST(AssemblyTest, LayoutsThatContradictThemselvesAreRefused) {
+  v1::MicroBatchLayout whole;
+  ASSERT_TRUE(whole.ParseFromString(Layout()));
+  ASSERT_TRUE(AddLayout(whole).ok());
+  v1::MicroBatchLayout wraps = whole;
+  wraps.mutable_columns(0)->set_bytes(UINT64_MAX);
+  EXPECT_EQ(AddLayout(wraps).code(), absl::StatusCode::kInternal);
+  wraps.mutable_columns(0)->set_bytes(UINT64_MAX - 7);
+  wraps.mutable_columns(1)->set_bytes(8);
+  EXPECT_EQ(AddLayout(wraps).code(), absl::StatusCode::kInternal);
+  v1::MicroBatchLayout falls = whole;
+  falls.set_cu_seqlens(1, 9);
+  EXPECT_EQ(AddLayout(falls).code(), absl::StatusCode::kInternal);
+  v1::MicroBatchLayout endless = whole;
+  endless.set_padded_tokens(uint64_t{1} << 40);
+  EXPECT_EQ(AddLayout(endless).code(), absl::StatusCode::kInternal);
+}
+
 }  // namespace
 }  // namespace forebay::client

@@ -56,6 +56,17 @@ TEST(FetchFrameTest, DataIsNotCopied) {
   EXPECT_LT(frame.data[0].data(), bytes.data() + bytes.size());
 }
 
+TEST(FetchFrameTest, OfARepeatedFieldTheLastCounts) {
+  v1::FetchFrame first;
+  first.set_data("other");
+  first.set_error_message("other");
+  const std::string bytes = first.SerializeAsString() + Sample();
+  const std::string_view whole = bytes;
+  FetchFrameView frame;
+  ASSERT_TRUE(ReadFetchFrame({&whole, 1}, &frame));
+  ExpectSample(frame);
+}
+
 TEST(FetchFrameTest, UnknownFieldsArePassedOver) {
   std::string bytes = Sample();
   bytes += std::string("\xf8\x01\x05", 3);  // field 31, varint
