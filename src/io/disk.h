@@ -3,7 +3,8 @@
 //
 // Implementations: io_uring (uring_disk.h), a pool of threads (pool_disk.h), and the simulator's
 // disk in virtual time. Thread-safe. `done` runs on a thread of the disk, without a lock held,
-// possibly before the call returns (a refused call); it must not block and may call the disk again.
+// before the call returns only if the call is refused for its arguments (InvalidArgument, EINVAL);
+// it must not block and may call the disk again.
 // A started operation cannot be cancelled: buffers belong to the disk until `done`, however long
 // that takes. Operations run in no order unless one is started from the other's `done`.
 //
@@ -89,7 +90,8 @@ class Disk {
   template <class T>
   using DoneWith = absl::AnyInvocable<void(absl::StatusOr<T>)>;
 
-  // Waits for operations that are running.
+  // Waits for operations that are running, and for those that their `done` starts. Not from within
+  // a `done`. Files may outlive the disk.
   virtual ~Disk() = default;
 
   // "io_uring" or "threads"; for logs and status.
@@ -112,7 +114,7 @@ class Disk {
   virtual void Size(FileRef file, DoneWith<uint64_t> done) = 0;
   virtual void Rename(std::string from, std::string to, Done done) = 0;
   virtual void Unlink(std::string path, Done done) = 0;
-  // Parents are created too; no error if it exists.
+  // Parents are created too, and all that is created is durable; no error if it exists.
   virtual void MakeDirectory(std::string path, Done done) = 0;
   virtual void SyncDirectory(std::string path, Done done) = 0;
   // Plain files, by name.

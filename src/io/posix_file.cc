@@ -12,6 +12,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 
 namespace forebay::io {
 
@@ -57,6 +58,14 @@ absl::Status UnlinkFile(const std::string& path) {
   return unlink(path.c_str()) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "unlink", path);
 }
 
+absl::Status SyncDirectoryEntries(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return ErrnoStatus(errno, "sync directory", path);
+  const int error = fsync(descriptor) == 0 ? 0 : errno;
+  close(descriptor);
+  return error == 0 ? absl::OkStatus() : ErrnoStatus(error, "sync directory", path);
+}
+
 absl::Status MakeDirectories(const std::string& path) {
   for (size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
     const std::string part = path.substr(0, end);
@@ -67,17 +76,13 @@ absl::Status MakeDirectories(const std::string& path) {
       const bool there = stat(part.c_str(), &about) == 0;
       if (!there) return ErrnoStatus(error, "mkdir", part);
       if (!S_ISDIR(about.st_mode)) return ErrnoStatus(ENOTDIR, "mkdir", part);
+    } else {
+      const size_t slash = part.find_last_of('/', part.find_last_not_of('/'));
+      const std::string parent = slash == std::string::npos ? "." : part.substr(0, slash + 1);
+      FOREBAY_RETURN_IF_ERROR(SyncDirectoryEntries(parent));
     }
     if (end == std::string::npos) return absl::OkStatus();
   }
-}
-
-absl::Status SyncDirectoryEntries(const std::string& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return ErrnoStatus(errno, "sync directory", path);
-  const int error = fsync(descriptor) == 0 ? 0 : errno;
-  close(descriptor);
-  return error == 0 ? absl::OkStatus() : ErrnoStatus(error, "sync directory", path);
 }
 
 absl::StatusOr<std::vector<Entry>> ListFiles(const std::string& path) {
