@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <iostream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -37,7 +38,6 @@ class ScratchFolder {
 };
 
 struct PoolKind {
-  static constexpr std::string_view kName = "threads";
   static std::unique_ptr<Disk> New(const DiskOptions& options = {}) {
     return std::make_unique<PoolDisk>(options);
   }
@@ -48,8 +48,23 @@ struct PoolKind {
   std::unique_ptr<Disk> disk = New();
 };
 
+// Where io_uring is refused, as in many containers, these tests say so and run over what the daemon
+// would run on there.
+struct UringKind {
+  static std::unique_ptr<Disk> New(const DiskOptions& options = {}) {
+    std::string why;
+    auto disk = NewDisk(options, &why);
+    if (disk->name() != "io_uring") std::cerr << why << "\n";
+    return disk;
+  }
+  const std::string& path() const { return folder.path(); }
+  void Pump(const absl::Notification&) {}
+
+  ScratchFolder folder;
+  std::unique_ptr<Disk> disk = New();
+};
+
 struct MemoryKind {
-  static constexpr std::string_view kName = "memory";
   MemoryKind() {
     MemoryVolume::Event folder{.kind = MemoryVolume::Event::Kind::kMakeDirectory};
     folder.path = path();
