@@ -1,6 +1,10 @@
 // Small texts and messages that ask for something: settings on a command line, settings and step
-// specs as they come over the wire, page tokens, addresses. Each is taken or refused.
+// specs as they come over the wire, page tokens, addresses, a file of tokens. Each is taken or
+// refused.
 #include <google/protobuf/stubs/logging.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstdlib>
@@ -17,6 +21,7 @@
 #include "server/page.h"
 #include "server/source_messages.h"
 #include "server/step_messages.h"
+#include "server/tokens.h"
 
 namespace {
 
@@ -45,6 +50,19 @@ void TakeSpec(const v1::StepSpec& wire) {
   (void)ledger::PackingDifference(normal, *spec);
 }
 
+// Through a file in memory, which nobody else may read.
+void TakeTokens(const std::string& text) {
+  static const int file = [] {
+    const int opened = memfd_create("tokens", MFD_CLOEXEC);
+    if (opened < 0 || fchmod(opened, 0600) != 0) std::abort();
+    return opened;
+  }();
+  if (ftruncate(file, 0) != 0) std::abort();
+  if (pwrite(file, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) std::abort();
+  server::TokenAuthorizer authorizer;
+  (void)server::ReadTokens("/proc/self/fd/" + std::to_string(file), &authorizer);
+}
+
 void TakeText(const std::string& text) {
   v1::SourceSettings settings;
   std::set<std::string> fields;
@@ -53,6 +71,7 @@ void TakeText(const std::string& text) {
     if (!server::MergeFields(settings, {fields.begin(), fields.end()}, &merged).ok()) std::abort();
     TakeSettings(merged);
   }
+  TakeTokens(text);
   const auto place = server::ParsePageToken(text, 3);
   if (place.ok() && place->shard >= 3) std::abort();
   const auto address = server::ParseAddress("listen.grpc", text);
