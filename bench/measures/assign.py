@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 from harness import Programs, Server
 
-from .base import Measure, PairedMeasure, Result, in_turn
+from .base import Measure, PairedMeasure, Result, in_turn, median_of
 
 PAYLOAD_BYTES_MAX = 2 << 30
 
@@ -30,10 +30,18 @@ class AssignComplete(PairedMeasure):
             yield lambda: programs.bench(server, "assign", batch=self.batch, tasks=self.tasks, lanes=self.lanes)
 
     @contextmanager
-    def limit(self, programs: Programs):
+    def limit(self, programs: Programs, **flags: object):
+        """The limit's client does what ours does: it reads the leases and encodes the rollouts (limit_actor.h)."""
+        flags = flags or {"as_actor": "true", "batch": self.batch}
         with programs.limit_server() as server:
-            yield lambda script: programs.bench(
-                server, "limit", script=script, lanes=self.lanes, operations_per_round=self.batch)
+            yield lambda script: programs.bench(server, "limit", script=script, lanes=self.lanes, **flags)
+
+    def beside(self, programs: Programs, script: str) -> dict:
+        """What a client reaches that sends the same ready bytes each time and reads nothing: no actor can."""
+        with self.limit(programs, operations_per_round=self.batch) as limit:
+            runs = [limit(script) for _ in range(programs.settings.rounds)]
+        return {"ready_made": median_of(runs, self.figure), "ready_made_cpu_us_per_op": median_of(runs, self.cpu),
+                "ready_made_command": runs[0]["command"]}
 
 
 class ManyTasks(Measure):

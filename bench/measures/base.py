@@ -103,7 +103,10 @@ class PairedMeasure(Measure):
 
     def result(self, ours: list[dict], limits: list[dict], beside: dict) -> Result:
         suffix = self.cpu.removeprefix("client_").removeprefix("server_")
-        details = {f"limit_{suffix}": median_of(limits, self.cpu), **beside, "limit_command": limits[0]["command"]}
+        both = [field for field in self.details if field in limits[0]]
+        details = {f"limit_{suffix}": median_of(limits, self.cpu),
+                   **{f"limit_{field}": median_of(limits, field) for field in both}, **beside,
+                   "limit_command": limits[0]["command"]}
         result = Result(self.name, None, self.unit, limits[0]["command"], limit=median_of(limits, self.figure),
                         bound=f"ratio >= {self.at_least}", details=details)
         if ours:

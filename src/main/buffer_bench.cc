@@ -24,6 +24,7 @@
 #include "bench/load/actor.h"
 #include "bench/load/daemon.h"
 #include "bench/load/fetch.h"
+#include "bench/load/limit_actor.h"
 #include "bench/load/load_client.h"
 #include "bench/load/script.h"
 
@@ -44,6 +45,8 @@ ABSL_FLAG(int, group_size, 16, "assign, push: rollouts of a group");
 ABSL_FLAG(int, rollout_bytes, 500'000, "push: payload of a rollout");
 ABSL_FLAG(int, tokens, 65'536, "fetch: tokens of the micro-batch");
 ABSL_FLAG(uint64_t, operations_per_round, 1, "limit: what a round counts for");
+ABSL_FLAG(bool, as_actor, false,
+          "limit: read leases and encode rollouts as the actors of assign do, --batch of them");
 
 namespace forebay::bench {
 namespace {
@@ -72,6 +75,25 @@ absl::Status Report(const char* name, const LoadOptions& options,
   return absl::OkStatus();
 }
 
+// Rollouts of 16 tokens, all of a batch in one frame.
+ActorLoad TinyRollouts() {
+  constexpr uint32_t kTokens = 16;
+  const std::vector<ColumnShape> columns = PlainColumns();
+  ActorLoad load;
+  load.batch = static_cast<uint32_t>(absl::GetFlag(FLAGS_batch));
+  load.rollouts.emplace_back(kTokens, columns, SharedPayload(kTokens * BytesPerToken(columns)), 1);
+  return load;
+}
+
+// With the client's work of the assign load, see limit_actor.h.
+absl::Status RunLimitAsActor(const std::vector<ScriptStep>& steps, const LoadOptions& options) {
+  const ActorLoad load = TinyRollouts();
+  if (auto first = LimitActorConversation::Make(&load, steps); !first.ok()) return first.status();
+  return Report("limit", options, RunLoad(options, [&](int) -> std::unique_ptr<Conversation> {
+                  return *LimitActorConversation::Make(&load, steps);
+                }));
+}
+
 // The limit server's share of a pair: messages of given sizes, answered and forgotten.
 absl::Status RunLimit() {
   auto steps = ParseScript(absl::GetFlag(FLAGS_script));
@@ -80,6 +102,7 @@ absl::Status RunLimit() {
                              absl::GetFlag(FLAGS_operations_per_round)};
   auto options = OptionsFromFlags();
   if (!options.ok()) return options.status();
+  if (absl::GetFlag(FLAGS_as_actor)) return RunLimitAsActor(script.steps, *options);
   return Report("limit", *options, RunLoad(*options, [&](int) {
                   return std::make_unique<ScriptConversation>(script);
                 }));
@@ -111,12 +134,7 @@ absl::Status RunActors(const char* name, const char* source, uint64_t tasks, Act
 
 // Assignments acquired, tiny rollouts of 16 tokens pushed and acknowledged.
 absl::Status RunAssign() {
-  constexpr uint32_t kTokens = 16;
-  const std::vector<ColumnShape> columns = PlainColumns();
-  ActorLoad load;
-  load.batch = static_cast<uint32_t>(absl::GetFlag(FLAGS_batch));
-  load.rollouts.emplace_back(kTokens, columns, SharedPayload(kTokens * BytesPerToken(columns)), 1);
-  return RunActors("assign", "assign", absl::GetFlag(FLAGS_tasks), std::move(load));
+  return RunActors("assign", "assign", absl::GetFlag(FLAGS_tasks), TinyRollouts());
 }
 
 absl::Status RunPush() {

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "bench/limits/limit_server.h"
+#include "bench/load/limit_actor.h"
 #include "bench/load/script.h"
 
 namespace forebay::bench {
@@ -69,6 +70,29 @@ TEST_F(LoadClientTest, PushesAndFetchesInFrames) {
   auto fetch = Run("stream:64>3000000/1048576", 2, 1, 2);
   ASSERT_TRUE(fetch.ok()) << fetch.status();
   EXPECT_GE(fetch->payload_bytes, 20 * 3000000u);
+}
+
+TEST_F(LoadClientTest, LoadsTheLimitAsAnActorDoes) {
+  const auto columns = PlainColumns();
+  ActorLoad load;
+  load.batch = 8;
+  load.rollouts.emplace_back(16, columns, SharedPayload(16 * BytesPerToken(columns)), 1);
+  const auto steps = *ParseScript("unary:40>900 store:2000>6");
+  LoadOptions options;
+  options.target = absl::StrCat("127.0.0.1:", server_->port());
+  options.lanes = 2;
+  options.warm_up_seconds = 0;
+  options.operations = 80;
+  options.seconds = 60;
+  auto result = RunLoad(options, [&](int) -> std::unique_ptr<Conversation> {
+    return *LimitActorConversation::Make(&load, steps);
+  });
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_GE(result->operations, 80u);
+  EXPECT_EQ(result->payload_bytes, result->operations * 16 * 9);
+  for (const char* other : {"unary:40>900", "store:40>900 store:2000>6", "unary:1>1 stream:1>1"}) {
+    EXPECT_FALSE(LimitActorConversation::Make(&load, *ParseScript(other)).ok()) << other;
+  }
 }
 
 TEST_F(LoadClientTest, EndsAfterTheOperationsThatItWasAskedFor) {
