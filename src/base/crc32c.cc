@@ -6,6 +6,43 @@
 #include <cstring>
 
 namespace forebay {
+namespace {
+
+// Up to here the processor's own instruction beats ISA-L, which is made for long input.
+constexpr size_t kShort = 256;
+
+#if defined(__x86_64__)
+
+const bool kHasInstruction = __builtin_cpu_supports("sse4.2") != 0;
+
+// Without the inversions of Crc32c.
+[[gnu::target("sse4.2")]] uint32_t CopyShort(char* to, const char* from, size_t size,
+                                             uint32_t crc) {
+  uint64_t sum = crc;
+  for (; size >= sizeof(uint64_t); size -= sizeof(uint64_t)) {
+    uint64_t word;
+    std::memcpy(&word, from, sizeof(word));
+    std::memcpy(to, &word, sizeof(word));
+    sum = __builtin_ia32_crc32di(sum, word);
+    from += sizeof(word);
+    to += sizeof(word);
+  }
+  crc = static_cast<uint32_t>(sum);
+  for (size_t i = 0; i < size; ++i) {
+    to[i] = from[i];
+    crc = __builtin_ia32_crc32qi(crc, static_cast<unsigned char>(from[i]));
+  }
+  return crc;
+}
+
+#else
+
+constexpr bool kHasInstruction = false;
+uint32_t CopyShort(char*, const char*, size_t, uint32_t crc) { return crc; }
+
+#endif
+
+}  // namespace
 
 uint32_t Crc32c(std::string_view data, uint32_t before) {
   // ISA-L takes its input as non-const and its length as int; it does not write.
@@ -22,6 +59,9 @@ uint32_t Crc32c(std::string_view data, uint32_t before) {
 }
 
 uint32_t CopyCrc32c(void* to, const void* from, size_t size, uint32_t before) {
+  if (size <= kShort && kHasInstruction) {
+    return ~CopyShort(static_cast<char*>(to), static_cast<const char*>(from), size, ~before);
+  }
   // A piece fits the first-level cache, so the checksum reads what the copy has just brought in.
   constexpr size_t kPiece = 16 * 1024;
   auto* out = static_cast<char*>(to);

@@ -267,7 +267,7 @@ bool CheckShape(const RolloutHeader& header, size_t index, FieldError* error) {
 
 bool CheckColumn(const RolloutHeader& header, size_t index, FieldError* error) {
   const HeaderColumn& column = header.columns[index];
-  if (!column.remembered && !CheckShape(header, index, error)) return false;
+  if (!column.shape_checked && !CheckShape(header, index, error)) return false;
   const Domain domain = column.domain_or_token();
   if (domain == Domain::kRagged || domain == Domain::kBlob) {
     return CheckParts(header, index, error);

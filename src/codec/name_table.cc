@@ -30,10 +30,10 @@ uint64_t NameTable::ColumnBits(const RolloutHeader& header) const {
   return bits;
 }
 
-void NameTable::Rewards(const RolloutHeader& header, std::vector<NumberedReward>* out) const {
+void NameTable::RewardNumbers(const RolloutHeader& header, std::vector<uint8_t>* out) const {
+  out->clear();
   for (const HeaderReward& reward : header.rewards) {
-    const uint32_t number = RewardNumber(reward.name);
-    if (number < kNamesMax) out->push_back({static_cast<uint8_t>(number), reward.value});
+    out->push_back(static_cast<uint8_t>(RewardNumber(reward.name)));
   }
 }
 

@@ -32,8 +32,8 @@ class NameTable {
 
   // Bit i: the header has the column numbered i.
   uint64_t ColumnBits(const RolloutHeader& header) const;
-  // Appends the header's rewards that have a number.
-  void Rewards(const RolloutHeader& header, std::vector<NumberedReward>* out) const;
+  // The number of each of the header's rewards, in order; kNamesMax if no source weighs it.
+  void RewardNumbers(const RolloutHeader& header, std::vector<uint8_t>* out) const;
 
   uint64_t RequiredBits(const SourceSettings& settings) const;
   // The name of a required column that is missing.

@@ -1,15 +1,9 @@
 #include "codec/rollout_header.h"
 
-#include <algorithm>
-#include <cstring>
-
 #include "codec/wire.h"
 
 namespace forebay::codec {
 namespace {
-
-// A longer shape is decoded anew each time.
-constexpr size_t kKnownShapeBytesMax = 256;
 
 void DecodeVersionRun(WireReader r, RolloutHeader* header, bool* ok) {
   HeaderVersionRun& run = header->version_runs.emplace_back();
@@ -109,19 +103,6 @@ void AddSequenceBytes(RolloutHeader* header, HeaderColumn* column, uint64_t valu
   ++column->sequence_bytes.count;
 }
 
-// What an earlier header's column at this place had, if the bytes begin with its shape.
-const RolloutHeader::KnownColumn* FindKnown(std::string_view bytes, const RolloutHeader& header) {
-  const size_t index = header.columns.size();
-  if (index >= header.known_columns.size()) return nullptr;
-  if (index > 0 && !header.columns[index - 1].remembered) return nullptr;
-  const RolloutHeader::KnownColumn& known = header.known_columns[index];
-  const size_t size = known.shape.size();
-  if (bytes.size() < size || std::memcmp(bytes.data(), known.shape.data(), size) != 0) {
-    return nullptr;
-  }
-  return &known;
-}
-
 // A field of a column's shape; false if it is none.
 bool DecodeShapeField(WireReader& r, HeaderColumn* column, bool* ok) {
   switch (r.tag()) {
@@ -176,35 +157,14 @@ bool DecodeExtentField(WireReader& r, RolloutHeader* header, HeaderColumn* colum
   }
 }
 
-void DecodeColumn(WireReader message, RolloutHeader* header, bool* ok) {
-  const std::string_view bytes = message.rest();
-  const auto* known = FindKnown(bytes, *header);
-  const size_t known_bytes = known == nullptr ? 0 : known->shape.size();
-  HeaderColumn& column = known == nullptr ? header->columns.emplace_back()
-                                          : header->columns.emplace_back(known->column);
+void DecodeColumn(WireReader r, RolloutHeader* header, bool* ok) {
+  HeaderColumn& column = header->columns.emplace_back();
   column.sequence_bytes.begin = static_cast<uint32_t>(header->sequence_bytes.size());
-  if (known != nullptr) {
-    column.name = bytes.substr(known->name_at, known->name_bytes);
-    column.shape = bytes.substr(0, known_bytes);
+  while (r.Next()) {
+    if (DecodeExtentField(r, header, &column, ok) || DecodeShapeField(r, &column, ok)) continue;
+    r.Skip();
   }
-  WireReader r(bytes.substr(known_bytes), message.depth());
-  // The shape is what comes before the first other field; if more of it follows, there is none.
-  bool shape_ended = known != nullptr;
-  bool shape_whole = true;
-  for (std::string_view before = r.rest(); r.Next(); before = r.rest()) {
-    if (DecodeExtentField(r, header, &column, ok)) {
-      if (!shape_ended) column.shape = bytes.substr(0, bytes.size() - before.size());
-      shape_ended = true;
-    } else {
-      if (!DecodeShapeField(r, &column, ok)) r.Skip();
-      shape_whole &= !shape_ended;
-    }
-  }
-  if (!shape_whole) {
-    column.shape = {};
-    column.remembered = false;
-  }
-  *ok &= message.ok() && r.ok();
+  *ok &= r.ok();
 }
 
 // An entry of the map; false if there is no room for another name.
@@ -315,27 +275,6 @@ uint64_t RolloutHeader::payload_bytes() const {
     if (__builtin_add_overflow(sum, column.bytes, &sum)) return UINT64_MAX;
   }
   return sum;
-}
-
-void RolloutHeader::RememberColumns() {
-  const auto is_known = [](const HeaderColumn& column) { return column.remembered; };
-  if (std::all_of(columns.begin(), columns.end(), is_known)) return;
-  known_columns.clear();
-  for (const HeaderColumn& column : columns) {
-    if (column.shape.empty() || column.shape.size() > kKnownShapeBytesMax) return;
-    KnownColumn& known = known_columns.emplace_back();
-    known.shape = column.shape;
-    known.column = column;
-    known.column.bytes = 0;
-    known.column.crc32c.reset();
-    known.column.sequence_bytes = {};
-    known.column.remembered = true;
-    known.column.shape = {};
-    known.column.name = {};
-    // A name that was checked is not empty, so it lies in the shape.
-    known.name_at = static_cast<uint32_t>(column.name.data() - column.shape.data());
-    known.name_bytes = static_cast<uint32_t>(column.name.size());
-  }
 }
 
 size_t RolloutHeader::FindColumn(std::string_view name) const {

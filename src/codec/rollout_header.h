@@ -73,10 +73,8 @@ struct HeaderColumn {
   uint64_t bytes = 0;
   std::optional<uint32_t> crc32c;
   Range sequence_bytes;
-  // The encoded fields before `bytes`: what stays the same from rollout to rollout. Empty if they
-  // do not come first.
-  std::string_view shape;
-  bool remembered = false;  // see RememberColumns
+  // Name, dtype, domain and inner shape are those of a column that passed the check.
+  bool shape_checked = false;
 
   // The domain with its default.
   Domain domain_or_token() const {
@@ -134,17 +132,6 @@ struct RolloutHeader {
   std::vector<HeaderTurn> turns;
   std::vector<uint64_t> sequence_bytes;  // of all columns
 
-  // Columns that were found right, which headers of one stream repeat: an encoded shape that is the
-  // same, byte for byte, at the same place is neither decoded nor checked again.
-  struct KnownColumn {
-    std::string shape;
-    uint32_t name_at = 0, name_bytes = 0;  // in the shape
-    HeaderColumn column;                   // without its views
-  };
-  std::vector<KnownColumn> known_columns;
-
-  // Of a header that passed CheckRolloutHeader; decoded headers after it profit.
-  void RememberColumns();
   void Clear();
   absl::Span<const HeaderVersionRun> versions(const HeaderSequence& sequence) const {
     return {version_runs.data() + sequence.versions.begin, sequence.versions.count};

@@ -38,6 +38,20 @@ void PayloadBuilder::Begin(PayloadBudget* budget, uint64_t bytes) {
   blocks_.clear();
 }
 
+char* PayloadBuilder::BeginWhole(PayloadBudget* budget, std::string_view header,
+                                 uint64_t payload_bytes) {
+  FOREBAY_CHECK(IsWhole(header, payload_bytes) && budget_ == nullptr);
+  budget_ = budget;
+  bytes_ = written_ = header.size() + payload_bytes;
+  reserved_ = 0;
+  header_bytes_ = static_cast<uint32_t>(header.size());
+  Block* const block = Block::New(bytes_, budget);
+  blocks_.clear();
+  blocks_.push_back(BlockRef::Adopt(block));
+  if (!header.empty()) std::memcpy(block->data(), header.data(), header.size());
+  return block->data() + header.size();
+}
+
 // Where the next bytes go, and how many fit there.
 char* PayloadBuilder::Room(size_t* size) {
   const size_t in_block = written_ % Block::kBytesMax;

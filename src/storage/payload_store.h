@@ -55,6 +55,14 @@ class PayloadBuilder {
 
   // The first bytes; at most a block's, in one piece.
   void AppendHeader(std::string_view header);
+  // Whether a payload is small enough for BeginWhole.
+  static bool IsWhole(std::string_view header, uint64_t payload_bytes) {
+    const uint64_t bytes = header.size() + payload_bytes;
+    return bytes > 0 && bytes <= Block::kBytesMax;
+  }
+  // Begin and AppendHeader, of a payload in one block; the caller writes its columns' bytes, all of
+  // them, to what this returns.
+  char* BeginWhole(PayloadBudget* budget, std::string_view header, uint64_t payload_bytes);
   // Copies the next bytes and returns their crc following `before`. At most what is left.
   uint32_t Append(std::string_view bytes, uint32_t before);
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/crc32c.h"
 
 namespace forebay::server {
 namespace {
@@ -35,6 +36,9 @@ void FillSequence(const codec::RolloutHeader& header, const codec::HeaderSequenc
 }  // namespace
 
 void IncomingRollouts::Begin(std::shared_ptr<const codec::NameTable> names, size_t rollouts) {
+  // Streams of one run have headers of the same layouts, so they share what is known of them.
+  thread_local codec::HeaderDecoder decoder;
+  decoder_ = &decoder;
   Clear();
   names_ = std::move(names);
   entries_.reserve(rollouts);
@@ -57,57 +61,72 @@ void IncomingRollouts::Clear() {
   rollout_left_ = 0;
 }
 
-codec::FieldError IncomingRollouts::Add(std::string_view header, const codec::HeaderRules& rules,
+codec::FieldError IncomingRollouts::Add(std::string_view bytes, const codec::HeaderRules& rules,
                                         const storage::PayloadBudget& budget) {
   codec::FieldError error;
-  if (!codec::DecodeRolloutHeader(header, &header_, &error)) return error;
-  const uint64_t payload = header_.payload_bytes();
+  const codec::RolloutHeader* const header = decoder_->Decode(bytes, &error);
+  if (header == nullptr) return error;
+  const uint64_t payload = header->payload_bytes();
   if (payload == UINT64_MAX || __builtin_add_overflow(left_, payload, &left_)) {
     return {"columns", "add up to more than 2^64 bytes"};
   }
   const auto index = static_cast<uint32_t>(entries_.size());
   Entry& entry = entries_.emplace_back();
   payloads_.emplace_back();
-  pushed_.emplace_back().meta.lease = {AttemptId(header_.attempt_id), header_.token};
+  pushed_.emplace_back().meta.lease = {AttemptId(header->attempt_id), header->token};
   entry.payload_bytes = payload;
-  error = codec::CheckRolloutHeader(header_, header.size(), rules);
+  error = codec::CheckRolloutHeader(*header, bytes.size(), rules);
   if (!error.ok()) {
     Refuse(index, std::move(error));
     return {};
   }
-  header_.RememberColumns();
-  const uint64_t footprint = storage::PayloadBuilder::Footprint(header.size() + payload);
+  decoder_->Remember(bytes);
+  const uint64_t footprint = storage::PayloadBuilder::Footprint(bytes.size() + payload);
   if (!budget.CanEverFit(unreserved_ + footprint)) {
     Refuse(index, {"bytes", absl::StrCat("takes ", footprint, " bytes of memory beside the ",
                                          unreserved_, " of its frame, more than there ever are")});
     return {};
   }
-  if (unreserved_ == 0) first_attempt_ = header_.attempt_id;
+  if (unreserved_ == 0) first_attempt_ = header->attempt_id;
   unreserved_ += footprint;
-  Plan(payload, header, &entry);
+  Plan(*header, bytes, payload, &entry);
   return error;
 }
 
-void IncomingRollouts::Plan(uint64_t payload_bytes, std::string_view header, Entry* entry) {
-  entry->header = header;
+void IncomingRollouts::FindMeaning(const codec::RolloutHeader& header) {
+  const uint64_t layout = decoder_->layout();
+  if (layout != 0 && layout == meaning_.layout && names_ == meaning_.names) return;
+  meaning_.names = names_;
+  meaning_.layout = layout;
+  meaning_.column_bits = names_->ColumnBits(header);
+  names_->RewardNumbers(header, &meaning_.rewards);
+}
+
+void IncomingRollouts::Plan(const codec::RolloutHeader& header, std::string_view bytes,
+                            uint64_t payload_bytes, Entry* entry) {
+  entry->header = bytes;
   PushedRollout& pushed = pushed_.back();
   shard::RolloutMeta& meta = pushed.meta;
-  meta.status = StatusOf(header_.status);
-  meta.partial = header_.partial;
-  meta.payload_bytes = header.size() + payload_bytes;
-  meta.duration_ms = header_.duration_ms;
-  FillSequence(header_, header_.sequences[0], &meta.first);
-  if (header_.sequences.size() > 1) meta.more.resize(header_.sequences.size() - 1);
-  for (size_t i = 1; i < header_.sequences.size(); ++i) {
-    FillSequence(header_, header_.sequences[i], &meta.more[i - 1]);
+  meta.status = StatusOf(header.status);
+  meta.partial = header.partial;
+  meta.payload_bytes = bytes.size() + payload_bytes;
+  meta.duration_ms = header.duration_ms;
+  FillSequence(header, header.sequences[0], &meta.first);
+  if (header.sequences.size() > 1) meta.more.resize(header.sequences.size() - 1);
+  for (size_t i = 1; i < header.sequences.size(); ++i) {
+    FillSequence(header, header.sequences[i], &meta.more[i - 1]);
   }
-  pushed.column_bits = names_->ColumnBits(header_);
+  FindMeaning(header);
+  pushed.column_bits = meaning_.column_bits;
   pushed.rewards.begin = static_cast<uint32_t>(rewards_.size());
-  names_->Rewards(header_, &rewards_);
+  for (size_t i = 0; i < header.rewards.size(); ++i) {
+    if (meaning_.rewards[i] == codec::NameTable::kNamesMax) continue;
+    rewards_.push_back({meaning_.rewards[i], header.rewards[i].value});
+  }
   pushed.rewards.count = static_cast<uint32_t>(rewards_.size()) - pushed.rewards.begin;
   entry->columns = {static_cast<uint32_t>(columns_.size()),
-                    static_cast<uint32_t>(header_.columns.size())};
-  for (const codec::HeaderColumn& column : header_.columns) {
+                    static_cast<uint32_t>(header.columns.size())};
+  for (const codec::HeaderColumn& column : header.columns) {
     columns_.push_back({column.bytes, column.crc32c});
   }
 }
@@ -130,16 +149,34 @@ void IncomingRollouts::EndColumns() {
   while (column_left_ == 0 && column_ < entry.columns.count) {
     const Column& column = columns_[entry.columns.begin + column_];
     if (column.crc32c.has_value() && *column.crc32c != crc_) {
-      Refuse(next_, {absl::StrCat("columns[", column_, "].crc32c"),
-                     absl::StrCat("is ", absl::Hex(*column.crc32c), ", the bytes have ",
-                                  absl::Hex(crc_))});
-      return;
+      return RefuseCrc(next_, column_, *column.crc32c, crc_);
     }
     crc_ = 0;
     if (++column_ < entry.columns.count) {
       column_left_ = columns_[entry.columns.begin + column_].bytes;
     }
   }
+}
+
+void IncomingRollouts::FillWhole(std::string_view bytes, storage::PayloadBudget* budget) {
+  Entry& entry = entries_[next_];
+  entry.started = true;
+  char* to = payloads_[next_].BeginWhole(budget, entry.header, bytes.size());
+  const char* from = bytes.data();
+  const Column* const columns = columns_.data() + entry.columns.begin;
+  for (uint32_t i = 0; i < entry.columns.count; ++i) {
+    const uint32_t crc = CopyCrc32c(to, from, columns[i].bytes);
+    if (columns[i].crc32c.has_value() && *columns[i].crc32c != crc) {
+      return RefuseCrc(next_, i, *columns[i].crc32c, crc);
+    }
+    to += columns[i].bytes;
+    from += columns[i].bytes;
+  }
+}
+
+void IncomingRollouts::RefuseCrc(uint32_t index, uint32_t column, uint32_t stated, uint32_t found) {
+  Refuse(index, {absl::StrCat("columns[", column, "].crc32c"),
+                 absl::StrCat("is ", absl::Hex(stated), ", the bytes have ", absl::Hex(found))});
 }
 
 uint64_t IncomingRollouts::FillOne(std::string_view piece) {
@@ -157,6 +194,18 @@ void IncomingRollouts::Fill(absl::Span<const std::string_view> payload,
   std::string_view piece = payload.empty() ? std::string_view() : payload[0];
   while (next_ < entries_.size()) {
     const Entry& entry = entries_[next_];
+    const uint64_t bytes = entry.payload_bytes;
+    const bool fresh = rollout_left_ == 0 && !entry.started && entry.error == nullptr;
+    if (fresh && bytes <= piece.size() && storage::PayloadBuilder::IsWhole(entry.header, bytes)) {
+      FillWhole(piece.substr(0, bytes), budget);
+      piece.remove_prefix(bytes);
+      left_ -= bytes;
+      if (piece.empty() && slice < payload.size() && ++slice < payload.size()) {
+        piece = payload[slice];
+      }
+      ++next_;
+      continue;
+    }
     if (rollout_left_ == 0) {  // its first bytes
       Start(next_, budget);
       rollout_left_ = entry.payload_bytes;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "codec/header_decoder.h"
 #include "codec/name_table.h"
 #include "codec/rollout_header.h"
 #include "server/grpc/push_stream.h"
@@ -73,15 +74,29 @@ class IncomingRollouts {
     bool started = false;
   };
 
-  void Plan(uint64_t payload_bytes, std::string_view header, Entry* entry);
+  // What the names in a header mean: the same for all headers of a layout.
+  struct Meaning {
+    std::shared_ptr<const codec::NameTable> names;
+    uint64_t layout = 0;
+    uint64_t column_bits = 0;
+    std::vector<uint8_t> rewards;  // NameTable::RewardNumbers
+  };
+
+  void Plan(const codec::RolloutHeader& header, std::string_view bytes, uint64_t payload_bytes,
+            Entry* entry);
+  void FindMeaning(const codec::RolloutHeader& header);
   void Start(uint32_t index, storage::PayloadBudget* budget);
+  // All of the next rollout, whose payload is `bytes`.
+  void FillWhole(std::string_view bytes, storage::PayloadBudget* budget);
   // Takes bytes of the rollout at hand; returns how many.
   uint64_t FillOne(std::string_view piece);
   void EndColumns();
   void Refuse(uint32_t index, codec::FieldError error);
+  void RefuseCrc(uint32_t index, uint32_t column, uint32_t stated, uint32_t found);
 
   std::shared_ptr<const codec::NameTable> names_;
-  codec::RolloutHeader header_;  // reused
+  codec::HeaderDecoder* decoder_ = nullptr;  // the thread's
+  Meaning meaning_;
   // Parallel: of each rollout how far it is, its payload, and what goes to the engine. What many
   // rollouts of a frame need one after the other lies together.
   std::vector<Entry> entries_;

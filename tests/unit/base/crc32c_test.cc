@@ -76,6 +76,18 @@ TEST(CopyCrc32c, CopiesAndSumsAcrossPieces) {
   }
 }
 
+TEST(CopyCrc32c, AgreesForEveryShortLengthAndPlace) {
+  const std::string bytes = RandomBytes(300, 5);
+  for (size_t size = 0; size <= 290; ++size) {
+    const size_t place = size % 9;
+    std::string to(size + 2, '#');
+    ASSERT_EQ(CopyCrc32c(to.data() + 1, bytes.data() + place, size, 7),
+              Crc32c({bytes.data() + place, size}, 7))
+        << "size " << size;
+    ASSERT_EQ(to, "#" + bytes.substr(place, size) + "#") << "size " << size;
+  }
+}
+
 TEST(CopyCrc32c, ContinuesFromAnEarlierSum) {
   const std::string from = RandomBytes(40'000, 4);
   std::string to(from.size(), '\0');

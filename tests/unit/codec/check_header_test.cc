@@ -12,46 +12,6 @@
 namespace forebay::codec {
 namespace {
 
-// Two sequences of 10 and 6 tokens with one column of each domain.
-v1::RolloutHeader Good() {
-  v1::RolloutHeader header;
-  for (const uint32_t tokens : {10u, 6u}) {
-    auto* sequence = header.add_sequences();
-    sequence->set_tokens(tokens);
-    sequence->set_prompt_tokens(4);
-    sequence->set_loss_tokens(2);
-    auto* first = sequence->add_versions();
-    first->set_loss_tokens(1);
-    auto* second = sequence->add_versions();
-    second->set_offset(5);
-    second->set_number(3);
-    second->set_loss_tokens(1);
-  }
-  const auto add = [&](const char* name, v1::DType dtype, v1::Domain domain, uint64_t bytes) {
-    auto* column = header.add_columns();
-    column->set_name(name);
-    column->set_dtype(dtype);
-    column->set_domain(domain);
-    column->set_bytes(bytes);
-    return column;
-  };
-  add("tokens", v1::DTYPE_U32, v1::DOMAIN_TOKEN, 64);
-  add("loss_mask", v1::DTYPE_U8, v1::DOMAIN_UNSPECIFIED, 16);
-  auto* routed = add("routed_experts", v1::DTYPE_I16, v1::DOMAIN_TOKEN_BUT_LAST, 14 * 2 * 6);
-  routed->add_inner(3);
-  routed->add_inner(2);
-  add("own.response", v1::DTYPE_F32, v1::DOMAIN_RESPONSE_TOKEN, 8 * 4);
-  add("own.sequence", v1::DTYPE_F64, v1::DOMAIN_SEQUENCE, 16);
-  auto* ragged = add("own.ragged", v1::DTYPE_I32, v1::DOMAIN_RAGGED, (11 + 7 + 3) * 4);
-  ragged->add_sequence_bytes(44 + 12);
-  ragged->add_sequence_bytes(28);
-  auto* text = add("text", v1::DTYPE_U8, v1::DOMAIN_BLOB, 9);
-  text->add_sequence_bytes(9);
-  text->add_sequence_bytes(0);
-  (*header.mutable_rewards())["reward"] = 1;
-  return header;
-}
-
 FieldError Check(const v1::RolloutHeader& message, const HeaderRules& rules = {}) {
   const std::string bytes = message.SerializeAsString();
   RolloutHeader header;
@@ -61,7 +21,7 @@ FieldError Check(const v1::RolloutHeader& message, const HeaderRules& rules = {}
 }
 
 TEST(CheckRolloutHeader, AcceptsEachDomain) {
-  const FieldError error = Check(Good());
+  const FieldError error = Check(GoodHeader());
   EXPECT_TRUE(error.ok()) << error.field << " " << error.message;
 }
 
@@ -130,7 +90,7 @@ TEST(CheckRolloutHeader, NamesTheFieldThatIsWrong) {
       {"site", [](auto* h) { h->set_site(std::string(257, 's')); }},
   };
   for (const Case& wrong : cases) {
-    v1::RolloutHeader header = Good();
+    v1::RolloutHeader header = GoodHeader();
     wrong.spoil(&header);
     const FieldError error = Check(header);
     EXPECT_EQ(error.field, wrong.field) << error.message;
@@ -139,56 +99,15 @@ TEST(CheckRolloutHeader, NamesTheFieldThatIsWrong) {
 }
 
 TEST(CheckRolloutHeader, RefusesMoreThanTheLimitOfBytes) {
-  const v1::RolloutHeader header = Good();
+  const v1::RolloutHeader header = GoodHeader();
   uint64_t size = header.ByteSizeLong();
   for (const auto& column : header.columns()) size += column.bytes();
   EXPECT_TRUE(Check(header, {.rollout_bytes_max = size}).ok());
   EXPECT_EQ(Check(header, {.rollout_bytes_max = size - 1}).field, "bytes");
 }
 
-// The reader that has seen many headers, and one that sees its first.
-void ExpectSameJudgement(const std::string& bytes, RolloutHeader* seasoned) {
-  EXPECT_EQ(HeaderDisagreement(bytes, seasoned), "");
-  RolloutHeader fresh;
-  FieldError error;
-  if (!DecodeRolloutHeader(bytes, &fresh, &error)) return;
-  const FieldError expected = CheckRolloutHeader(fresh, bytes.size());
-  const FieldError found = CheckRolloutHeader(*seasoned, bytes.size());
-  EXPECT_EQ(found.field, expected.field);
-  EXPECT_EQ(found.message, expected.message);
-  if (found.ok()) seasoned->RememberColumns();
-}
-
-TEST(CheckRolloutHeader, RememberedColumnsAreJudgedAsNewOnes) {
-  RolloutHeader seasoned;
-  ExpectSameJudgement(Good().SerializeAsString(), &seasoned);
-  ASSERT_EQ(seasoned.known_columns.size(), 7u);
-  v1::RolloutHeader longer = Good();
-  longer.mutable_columns(6)->set_bytes(10);
-  longer.mutable_columns(6)->set_sequence_bytes(1, 1);
-  ExpectSameJudgement(longer.SerializeAsString(), &seasoned);
-  for (const HeaderColumn& column : seasoned.columns) EXPECT_TRUE(column.remembered);
-  v1::RolloutHeader twice = Good();  // a known column, and one of its name that is not
-  twice.mutable_columns(1)->set_name("tokens");
-  ExpectSameJudgement(twice.SerializeAsString(), &seasoned);
-  Prng prng(7);
-  for (int i = 0; i < 5'000; ++i) {
-    std::string bytes = Good().SerializeAsString();
-    if (i % 4 > 0) Damage(&bytes, prng);
-    ExpectSameJudgement(bytes, &seasoned);
-    // What is appended to a known column overrides it, as with protobuf.
-    v1::RolloutHeader header = Good();
-    std::string column = header.columns(0).SerializeAsString();
-    column += header.columns(static_cast<int>(prng.Below(7))).SerializeAsString();
-    header.mutable_columns()->DeleteSubrange(0, 1);
-    ExpectSameJudgement("\x2a" + std::string(1, static_cast<char>(column.size())) + column +
-                            header.SerializeAsString(),
-                        &seasoned);
-  }
-}
-
 TEST(CheckRolloutHeader, PartsOfSequencesAddUpToTheColumn) {
-  const std::string bytes = Good().SerializeAsString();
+  const std::string bytes = GoodHeader().SerializeAsString();
   RolloutHeader header;
   FieldError error;
   ASSERT_TRUE(DecodeRolloutHeader(bytes, &header, &error));

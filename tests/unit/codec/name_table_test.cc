@@ -31,12 +31,12 @@ TEST(NameTable, NumbersWeighedRewardsOnly) {
   ASSERT_TRUE(names.Add(settings));
   RolloutHeader header;
   header.rewards = {{"reward", 0.5}, {"length", 9}, {"format", 1}};
-  std::vector<NumberedReward> rewards;
-  names.Rewards(header, &rewards);
-  ASSERT_EQ(rewards.size(), 2u);
-  EXPECT_EQ(rewards[0].name, names.RewardNumber("reward"));
-  EXPECT_EQ(rewards[0].value, 0.5);
-  EXPECT_EQ(rewards[1].name, names.RewardNumber("format"));
+  std::vector<uint8_t> rewards;
+  names.RewardNumbers(header, &rewards);
+  ASSERT_EQ(rewards.size(), 3u);
+  EXPECT_EQ(rewards[0], names.RewardNumber("reward"));
+  EXPECT_EQ(rewards[1], NameTable::kNamesMax);
+  EXPECT_EQ(rewards[2], names.RewardNumber("format"));
   EXPECT_EQ(names.RewardNumber("length"), NameTable::kNamesMax);
 }
 

@@ -70,6 +70,46 @@ inline v1::RolloutHeader RandomHeader(Prng& prng) {
   return header;
 }
 
+// Passes the checks: two sequences of 10 and 6 tokens with one column of each domain.
+inline v1::RolloutHeader GoodHeader() {
+  v1::RolloutHeader header;
+  for (const uint32_t tokens : {10u, 6u}) {
+    auto* sequence = header.add_sequences();
+    sequence->set_tokens(tokens);
+    sequence->set_prompt_tokens(4);
+    sequence->set_loss_tokens(2);
+    auto* first = sequence->add_versions();
+    first->set_loss_tokens(1);
+    auto* second = sequence->add_versions();
+    second->set_offset(5);
+    second->set_number(3);
+    second->set_loss_tokens(1);
+  }
+  const auto add = [&](const char* name, v1::DType dtype, v1::Domain domain, uint64_t bytes) {
+    auto* column = header.add_columns();
+    column->set_name(name);
+    column->set_dtype(dtype);
+    column->set_domain(domain);
+    column->set_bytes(bytes);
+    return column;
+  };
+  add("tokens", v1::DTYPE_U32, v1::DOMAIN_TOKEN, 64);
+  add("loss_mask", v1::DTYPE_U8, v1::DOMAIN_UNSPECIFIED, 16);
+  auto* routed = add("routed_experts", v1::DTYPE_I16, v1::DOMAIN_TOKEN_BUT_LAST, 14 * 2 * 6);
+  routed->add_inner(3);
+  routed->add_inner(2);
+  add("own.response", v1::DTYPE_F32, v1::DOMAIN_RESPONSE_TOKEN, 8 * 4);
+  add("own.sequence", v1::DTYPE_F64, v1::DOMAIN_SEQUENCE, 16);
+  auto* ragged = add("own.ragged", v1::DTYPE_I32, v1::DOMAIN_RAGGED, (11 + 7 + 3) * 4);
+  ragged->add_sequence_bytes(44 + 12);
+  ragged->add_sequence_bytes(28);
+  auto* text = add("text", v1::DTYPE_U8, v1::DOMAIN_BLOB, 9);
+  text->add_sequence_bytes(9);
+  text->add_sequence_bytes(0);
+  (*header.mutable_rewards())["reward"] = 1;
+  return header;
+}
+
 inline void Damage(std::string* bytes, Prng& prng) {
   for (uint64_t i = prng.Below(4); i > 0 && !bytes->empty(); --i) {
     const size_t at = prng.Below(bytes->size());
