@@ -24,9 +24,9 @@ class RealDiskTest : public DiskTest<Kind> {};
 using Kinds = testing::Types<PoolKind, UringKind>;
 TYPED_TEST_SUITE(RealDiskTest, Kinds);
 
-// poll: gives way while the disk works
 template <class Condition>
 void Until(Condition condition) {
+  // poll: what the disk's threads do next
   while (!condition()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
