@@ -85,6 +85,7 @@ class Primary {
   // The time until which the step waits for stale attempts; 0 if it does not.
   uint64_t LateWaitEnd(const Step& step) const;
   std::string WaitingForGroups(const Step& step, uint64_t now_ms) const;
+  void AppendShards(const Step& step, std::string* text) const;
 
   const State& state_;
   std::vector<Shard> shards_;

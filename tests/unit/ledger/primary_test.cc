@@ -3,12 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "ledger/limits.h"
 #include "tests/unit/ledger/harness.h"
 
 namespace forebay::ledger {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 class Primaries : public ::testing::Test {
@@ -194,7 +196,33 @@ TEST_F(Primaries, SayThatAShardHasNotAnswered) {
   h.shards[2].AddReady({});
   h.paused = true;
   h.Summarize();
-  EXPECT_THAT(Waiting(1), HasSubstr("shard 2 was asked and has not answered"));
+  EXPECT_THAT(Waiting(1), HasSubstr("shard 2: asked, and has not answered"));
+}
+
+TEST(PrimaryOfManyShards, SaysInShortWhatMostOfThemWaitFor) {
+  Harness h{{.shards = 64}};
+  h.PutTrainSource();
+  h.Attach();
+  ASSERT_TRUE(h.Run(OpenStep{h.generation, StepId(1), h.Spec(4)}).ok());
+  const auto wait_with = [&h](auto reason_of) {
+    Output output;
+    for (uint8_t i = 0; i < 64; ++i) {
+      codec::ReadySummary summary;
+      summary.shard = ShardId(i);
+      summary.reason = reason_of(i);
+      h.primary.SetSummary(h.now, summary, &output);
+    }
+    return h.primary.Waiting(StepId(1), h.now);
+  };
+  EXPECT_THAT(wait_with([](int) { return "no_tasks"; }),
+              EndsWith("in flight; shards 0, 1, 2 and 61 more: no_tasks"));
+  EXPECT_THAT(wait_with([](int i) { return i == 7 ? "memory" : (i < 2 ? "no_tasks" : ""); }),
+              EndsWith("in flight; shards 0, 1: no_tasks; shard 7: memory"));
+  const std::string all_differ = wait_with(
+      [](int i) { return i < 40 ? std::string("no_tasks") : absl::StrCat("reason ", i); });
+  EXPECT_THAT(all_differ, HasSubstr("; shards 0, 1, 2 and 37 more: no_tasks; "));
+  EXPECT_THAT(all_differ, EndsWith("; and 22 more shards"));
+  EXPECT_LT(all_differ.size(), 250u);
 }
 
 TEST_F(Primaries, SayThatAdvantagesAreAwaited) {
