@@ -360,7 +360,7 @@ std::shared_ptr<MemoryVolume> MemoryVolume::AfterPowerLoss(uint64_t events, uint
   while (replayed_events_ < events) replayed_->Do(events_[replayed_events_++]);
   auto lost = std::make_shared<MemoryVolume>(*replayed_);
   Prng prng(seed);
-  std::set<uint32_t> hosts;
+  std::set<uint32_t> hosts{0};  // one at least, for what only caches had
   for (const auto& [inode, file] : lost->files_) {
     for (const Change& change : file.unsynced) hosts.insert(change.host);
   }

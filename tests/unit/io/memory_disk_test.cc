@@ -247,10 +247,11 @@ TEST_F(MemoryDiskTest, DestructionEndsWhatRunsAndDropsWhatHangs) {
   const FileRef file = Create("a");
   memory().Inject({.what = Fault::What::kHang, .operation = MemoryOperation::kSync});
   int written = 0, synced = 0, renamed = 0;
+  MemoryDisk* disk = &memory();
   memory().Sync(file, [&](absl::Status) { ++synced; });
   memory().Write(file, 0, {{"x", 1}}, [&](absl::Status status) {
     EXPECT_TRUE(status.ok());
-    if (++written < 3) memory().Write(file, 1, {{"y", 1}}, [&](absl::Status) { ++written; });
+    if (++written < 3) disk->Write(file, 1, {{"y", 1}}, [&](absl::Status) { ++written; });
   });
   memory().Rename(In("a"), In("b"), [&](absl::Status) { ++renamed; });
   memory().Rename(In("b"), In("c"), [&](absl::Status) { ++renamed; });

@@ -103,7 +103,8 @@ TEST_F(PowerLossTest, ASyncCoversOnlyWhatWasCompletedBeforeIt) {
   memory().Write(file, 0, {{bytes.data(), bytes.size()}}, done);
   memory().Sync(file, done);
   kind_.Pump(both);
-  EXPECT_EQ(AllAfter("a").size(), 2u);
+  EXPECT_TRUE(AllAfter("a").contains(std::string(8 * kSector, 'a')));
+  EXPECT_TRUE(AllAfter("a").contains(*Read(file, 0, 100'000)));
 }
 
 TEST_F(PowerLossTest, AFileMayHaveGrownWithoutItsData) {
