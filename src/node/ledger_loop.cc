@@ -5,8 +5,9 @@
 
 namespace forebay::node {
 
-LedgerLoop::LedgerLoop(ledger::State* state, Log<ledger::Command>* log, LedgerPort* port)
-    : state_(state), log_(log), port_(port), primary_(*state) {}
+LedgerLoop::LedgerLoop(ledger::State* state, Log<ledger::Command>* log, LedgerPort* port,
+                       LogPosition applied)
+    : state_(state), port_(port), primary_(*state), proposed_(log, applied) {}
 
 void LedgerLoop::Propose(uint64_t now_ms, ledger::Tag tag, ledger::Command command) {
   primary_.Propose(now_ms, tag, std::move(command), &output_);
@@ -43,17 +44,15 @@ void LedgerLoop::Resend() {
 }
 
 void LedgerLoop::Run(uint64_t now_ms) {
-  while (!output_.commands.empty() || !output_.replies.empty()) {
+  while (true) {
     for (auto& [tag, reply] : output_.replies) port_->OnReply(tag, std::move(reply));
-    for (auto& [tag, command] : output_.commands) {
-      ++position_.value;
-      log_->Append(position_, command);
-      state_->Apply(command, tag, &effects_);
-      primary_.Applied(now_ms, command, effects_, &more_);
-      Deliver();
-    }
+    for (auto& [tag, command] : output_.commands) proposed_.Append(tag, std::move(command));
     output_.Clear();
-    std::swap(output_, more_);
+    if (!proposed_.Take(&taken_)) break;
+    const ledger::Command& command = taken_.second;
+    state_->Apply(command, taken_.first, &effects_);
+    primary_.Applied(now_ms, command, effects_, &output_);
+    Deliver();
   }
 }
 

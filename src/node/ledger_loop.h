@@ -30,30 +30,36 @@ class LedgerPort {
 
 class LedgerLoop {
  public:
-  LedgerLoop(ledger::State* state, Log<ledger::Command>* log, LedgerPort* port);
+  // `applied`: the position of the last command in `state`.
+  LedgerLoop(ledger::State* state, Log<ledger::Command>* log, LedgerPort* port,
+             LogPosition applied = {});
 
   void Propose(uint64_t now_ms, ledger::Tag tag, ledger::Command command);
   void FromShard(uint64_t now_ms, ShardId shard, const codec::NumberedMessage& message);
   void ShardAcknowledged(uint64_t now_ms, ShardId shard, uint64_t number);
   void OnSummary(uint64_t now_ms, codec::ReadySummary summary);
   void Tick(uint64_t now_ms);
+  // The log has committed more.
+  void OnCommitted(uint64_t now_ms) { Run(now_ms); }
   // Sends again what the shards have not acknowledged.
   void Resend();
 
   ledger::Primary& primary() { return primary_; }
   const ledger::State& state() const { return *state_; }
-  LogPosition position() const { return position_; }
+  // Of the last command that was applied, and how many are proposed and not committed yet.
+  LogPosition position() const { return proposed_.applied(); }
+  size_t uncommitted() const { return proposed_.size(); }
 
  private:
   void Run(uint64_t now_ms);
   void Deliver();
 
   ledger::State* const state_;
-  Log<ledger::Command>* const log_;
   LedgerPort* const port_;
   ledger::Primary primary_;
-  LogPosition position_;
-  ledger::Output output_, more_;
+  Proposed<ledger::Tag, ledger::Command> proposed_;
+  std::pair<ledger::Tag, ledger::Command> taken_;
+  ledger::Output output_;
   ledger::Effects effects_;
 };
 

@@ -1,7 +1,12 @@
-// Where a state machine's commands become durable before Apply sees them.
+// Where a state machine's commands become durable before Apply sees them, and the commands on that
+// way.
 //
 // Called from the loop that owns it; not thread-safe.
 #pragma once
+
+#include <cstdint>
+#include <deque>
+#include <utility>
 
 #include "base/ids.h"
 
@@ -11,16 +16,54 @@ template <class Command>
 class Log {
  public:
   virtual ~Log() = default;
-  // Makes the command durable at `position`, the one after the last. It is committed when this
-  // returns.
+  // Begins to make the command durable at `position`, the one after the last. When it is, the log
+  // raises committed(), perhaps before this returns, and sees to it that the loop's OnCommitted is
+  // called if it was later.
   virtual void Append(LogPosition position, const Command& command) = 0;
+  // Everything up to here is durable. Never goes back.
+  virtual LogPosition committed() const = 0;
 };
 
 // Keeps nothing: what is appended is committed at once, and gone with the process.
 template <class Command>
 class NullLog final : public Log<Command> {
  public:
-  void Append(LogPosition, const Command&) override {}
+  void Append(LogPosition position, const Command&) override { last_ = position; }
+  LogPosition committed() const override { return last_; }
+
+ private:
+  LogPosition last_;
+};
+
+// Commands from their proposal to their commit, in the order of the log.
+template <class Tag, class Command>
+class Proposed {
+ public:
+  // `applied`: the last position that the state has seen.
+  Proposed(Log<Command>* log, LogPosition applied) : log_(log), applied_(applied), last_(applied) {}
+
+  void Append(Tag tag, Command&& command) {
+    ++last_.value;
+    log_->Append(last_, command);
+    commands_.emplace_back(tag, std::move(command));
+  }
+  // Takes the oldest one if it is committed: it is to be applied now.
+  bool Take(std::pair<Tag, Command>* out) {
+    if (commands_.empty() || log_->committed() <= applied_) return false;
+    ++applied_.value;
+    *out = std::move(commands_.front());
+    commands_.pop_front();
+    return true;
+  }
+
+  LogPosition applied() const { return applied_; }
+  size_t size() const { return commands_.size(); }
+
+ private:
+  Log<Command>* const log_;
+  LogPosition applied_;
+  LogPosition last_;
+  std::deque<std::pair<Tag, Command>> commands_;
 };
 
 }  // namespace forebay::node

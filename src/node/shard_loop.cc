@@ -18,8 +18,8 @@ bool MayChangeReady(const shard::Command& command) {
 }  // namespace
 
 ShardLoop::ShardLoop(shard::State* state, Log<shard::Command>* log, ShardPort* port,
-                     uint64_t now_ms)
-    : state_(state), log_(log), port_(port), primary_(*state, now_ms) {}
+                     uint64_t now_ms, LogPosition applied)
+    : state_(state), port_(port), primary_(*state, now_ms), proposed_(log, applied) {}
 
 void ShardLoop::Acquire(uint64_t now_ms, shard::Tag tag, shard::Assign request, uint32_t wait_ms) {
   primary_.Acquire(now_ms, tag, request, wait_ms, &output_);
@@ -51,18 +51,16 @@ void ShardLoop::Resend() {
 }
 
 void ShardLoop::Run(uint64_t now_ms) {
-  while (!output_.commands.empty() || !output_.replies.empty()) {
+  while (true) {
     for (auto& [tag, reply] : output_.replies) port_->OnReply(tag, std::move(reply));
-    for (auto& [tag, command] : output_.commands) {
-      ++position_.value;
-      log_->Append(position_, command);
-      ready_may_have_changed_ |= MayChangeReady(command);
-      state_->Apply(command, tag, &effects_);
-      primary_.Applied(now_ms, command, effects_, &more_);
-      Deliver();
-    }
+    for (auto& [tag, command] : output_.commands) proposed_.Append(tag, std::move(command));
     output_.Clear();
-    std::swap(output_, more_);
+    if (!proposed_.Take(&taken_)) break;
+    const shard::Command& command = taken_.second;
+    ready_may_have_changed_ |= MayChangeReady(command);
+    state_->Apply(command, taken_.first, &effects_);
+    primary_.Applied(now_ms, command, effects_, &output_);
+    Deliver();
   }
   Summarize();
 }

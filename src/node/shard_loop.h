@@ -34,7 +34,9 @@ class ShardPort {
 
 class ShardLoop {
  public:
-  ShardLoop(shard::State* state, Log<shard::Command>* log, ShardPort* port, uint64_t now_ms);
+  // `applied`: the position of the last command in `state`.
+  ShardLoop(shard::State* state, Log<shard::Command>* log, ShardPort* port, uint64_t now_ms,
+            LogPosition applied = {});
 
   void Acquire(uint64_t now_ms, shard::Tag tag, shard::Assign request, uint32_t wait_ms);
   void Propose(uint64_t now_ms, shard::Tag tag, shard::Command command);
@@ -42,12 +44,16 @@ class ShardLoop {
   void LedgerAcknowledged(uint64_t now_ms, uint64_t number);
   // Expiries, timeouts and waits that end; cheap when there is nothing to do.
   void Tick(uint64_t now_ms);
+  // The log has committed more.
+  void OnCommitted(uint64_t now_ms) { Run(now_ms); }
   // Sends again what the ledger has not acknowledged.
   void Resend();
 
   shard::Primary& primary() { return primary_; }
   const shard::State& state() const { return *state_; }
-  LogPosition position() const { return position_; }
+  // Of the last command that was applied, and how many are proposed and not committed yet.
+  LogPosition position() const { return proposed_.applied(); }
+  size_t uncommitted() const { return proposed_.size(); }
 
  private:
   void Run(uint64_t now_ms);
@@ -55,12 +61,12 @@ class ShardLoop {
   void Summarize();
 
   shard::State* const state_;
-  Log<shard::Command>* const log_;
   ShardPort* const port_;
   shard::Primary primary_;
-  LogPosition position_;
+  Proposed<shard::Tag, shard::Command> proposed_;
+  std::pair<shard::Tag, shard::Command> taken_;
   // Reused between calls, so that the hot path does not allocate.
-  shard::Output output_, more_;
+  shard::Output output_;
   shard::Effects effects_;
   bool ready_may_have_changed_ = true;
   codec::ReadySummary summary_;

@@ -90,12 +90,16 @@ void Machine::HandOutQueued(HandOutQueue& queue, uint64_t limit, HandOut* out) {
     const uint32_t eval = tables_.group(slot).eval;
     const PolicyVersion version = eval == kNone ? versions_.published : evals_[eval].version;
     const uint64_t count = std::min<uint64_t>(limit, tables_.group(slot).pending);
+    Assignment of_group;
+    if (out->assignments != nullptr) FillFromGroup(slot, &of_group);
     for (uint64_t i = 0; i < count; ++i) {
       const uint32_t attempt = tables_.Lease(slot, out->session, version.number);
       if (tables_.attempt(attempt).partial != PayloadId()) DropOldPartial(attempt, out->effects);
       source.leased.Add(version.number);
       out->answer->push_back({tables_.IdOfAttempt(attempt), tables_.attempt(attempt).token});
-      if (out->assignments != nullptr) FillAssignment(attempt, &out->assignments->emplace_back());
+      if (out->assignments != nullptr) {
+        FillFromAttempt(attempt, &out->assignments->emplace_back(of_group));
+      }
     }
     source.counters.assignments += count;
     limit -= count;
@@ -116,28 +120,38 @@ void Machine::DropOldPartial(uint32_t slot, Effects* effects) {
   attempt.partial = PayloadId();
 }
 
-void Machine::FillAssignment(uint32_t slot, Assignment* assignment) const {
-  const rollout::AttemptRecord& attempt = tables_.attempt(slot);
-  const rollout::GroupRecord& group = tables_.group(attempt.group);
+// What is the same for all attempts of a group; the seed's first part.
+void Machine::FillFromGroup(uint32_t slot, Assignment* assignment) const {
+  const rollout::GroupRecord& group = tables_.group(slot);
   const curriculum::TaskRecord& task = *curriculum_.task(group.task);
+  assignment->task = group.task;
+  assignment->group = tables_.IdOfGroup(slot);
+  assignment->seed = HashCombine(options_.run_seed, task.external_hash);
+  assignment->version.branch = versions_.branch;
+  assignment->content = task.content;
+  assignment->lease_ms = curriculum_.source(group.task.source())->lease_ms();
+  if (group.eval == kNone) return;
+  assignment->version.branch = evals_[group.eval].version.branch;
+  assignment->eval_run = evals_[group.eval].run;
+}
+
+void Machine::FillFromAttempt(uint32_t slot, Assignment* assignment) const {
+  const rollout::AttemptRecord& attempt = tables_.attempt(slot);
+  const uint64_t first = tables_.group(attempt.group).sequence * rollout::kAttemptsPerGroupMax;
   assignment->attempt = tables_.IdOfAttempt(slot);
   assignment->token = attempt.token;
-  assignment->task = group.task;
-  assignment->group = tables_.IdOfGroup(attempt.group);
   assignment->number = attempt.number;
-  assignment->seed = HashCombine(HashCombine(options_.run_seed, task.external_hash),
-                                 group.sequence * rollout::kAttemptsPerGroupMax + attempt.number);
-  assignment->version = VersionOf(slot);
-  assignment->content = task.content;
+  assignment->seed = HashCombine(assignment->seed, first + attempt.number);
+  assignment->version.number = attempt.version;
   assignment->partial = attempt.partial;
-  assignment->lease_ms = curriculum_.source(group.task.source())->lease_ms();
-  if (group.eval != kNone) assignment->eval_run = evals_[group.eval].run;
 }
 
 void Machine::HandOutEvals(const Assign& c, bool share_only, HandOut* out) {
-  for (uint32_t i = 0; i < evals_.size() && out->left > 0; ++i) {
+  bool turn_taken = false;
+  for (uint32_t i = 0; i < evals_.size() && out->left > 0 && !turn_taken; ++i) {
     EvalRun& run = evals_[i];
-    if (!Fits(c, run)) continue;
+    if (!Fits(c, run) || (run.queue.empty() && run.next_task == run.end_task)) continue;
+    turn_taken = share_only;
     uint64_t quota = out->left;
     if (share_only) {
       run.owed = std::min(run.owed + run.share * c.max, EvalRun::kSlot * kAssignmentsMax);
@@ -263,7 +277,9 @@ AssignReply Machine::LastAnswer(const SessionRecord& session) const {
     if (slot == kNone) continue;
     const rollout::AttemptRecord& attempt = tables_.attempt(slot);
     if (attempt.token != lease.token || attempt.state != rollout::AttemptState::kLeased) continue;
-    FillAssignment(slot, &reply.assignments.emplace_back());
+    Assignment& assignment = reply.assignments.emplace_back();
+    FillFromGroup(attempt.group, &assignment);
+    FillFromAttempt(slot, &assignment);
   }
   return reply;
 }

@@ -61,21 +61,68 @@ void Replace(std::unique_ptr<State>* state, std::unique_ptr<State> restored, con
   *state = std::move(restored);
 }
 
+void AddBrought(const shard::Command& command, Brought* brought) {
+  if (const auto* put = std::get_if<shard::PutRollouts>(&command)) {
+    for (const shard::RolloutMeta& rollout : put->rollouts)
+      brought->payloads.push_back(rollout.payload);
+  } else if (const auto* group = std::get_if<shard::PutGroup>(&command)) {
+    for (const shard::RolloutMeta& rollout : group->rollouts)
+      brought->payloads.push_back(rollout.payload);
+    brought->contents.push_back(group->task.content);
+  } else if (const auto* add = std::get_if<shard::AddTasks>(&command)) {
+    for (const shard::NewTask& task : add->tasks) brought->contents.push_back(task.content);
+  }
+}
+
+void AddBrought(const ledger::Command& command, Brought* brought) {
+  const auto* put = std::get_if<ledger::PutColumns>(&command);
+  if (put == nullptr) return;
+  for (const ledger::WrittenColumn& column : put->columns)
+    brought->payloads.push_back(column.payload);
+}
+
 }  // namespace
+
+Brought Node::BroughtAndNotLogged() const {
+  Brought brought;
+  for (const auto& shard : shards_) {
+    for (const shard::Command& command : shard->log.unsynced()) AddBrought(command, &brought);
+  }
+  for (const ledger::Command& command : ledger_->log.unsynced()) AddBrought(command, &brought);
+  return brought;
+}
 
 Node::ShardHost::ShardHost(Node* n, ShardId shard)
     : node(n),
       id(shard),
       state(std::make_unique<shard::State>(ShardOptions(n->options_, shard))),
       twin(ShardOptions(n->options_, shard)),
-      loop(std::make_unique<node::ShardLoop>(state.get(), this, this, n->queue_->now_ms())) {}
+      log(n->options_.sync_ms_max, n->queue_, n->dice_,
+          {[this](const shard::Command& command) { Committing(command); },
+           [this] { OnCommitted(); }, [this](const shard::Command& command) { Lost(command); }}),
+      loop(std::make_unique<node::ShardLoop>(state.get(), &log, this, n->queue_->now_ms())) {}
 
 void Node::ShardHost::Restart() {
+  log.Crash();
   calls.Clear();
   loop.reset();
   Replace(&state, std::make_unique<shard::State>(ShardOptions(node->options_, id)), "shard",
           node->alarm_);
-  loop = std::make_unique<node::ShardLoop>(state.get(), this, this, node->queue_->now_ms());
+  loop = std::make_unique<node::ShardLoop>(state.get(), &log, this, node->queue_->now_ms(),
+                                           log.committed());
+}
+
+void Node::ShardHost::OnCommitted() {
+  loop->OnCommitted(node->queue_->now_ms());
+  node->Arm();
+}
+
+// The bytes have come, and no state will ever name them.
+void Node::ShardHost::Lost(const shard::Command& command) {
+  Brought brought;
+  AddBrought(command, &brought);
+  for (const PayloadId id : brought.payloads) node->FreeRefused(id);
+  for (const PayloadId id : brought.contents) node->contents_.Free(id);
 }
 
 std::string Node::ShardHost::Compare() const {
@@ -99,7 +146,7 @@ bool Node::ShardHost::InOldestOpenGroup(AttemptId attempt) const {
   return group.state != rollout::GroupState::kOpen || group.sequence <= oldest;
 }
 
-void Node::ShardHost::Append(LogPosition, const shard::Command& command) {
+void Node::ShardHost::Committing(const shard::Command& command) {
   node->observer_->OnShardCommand(id, command);
   const shard::Command decoded = ThroughEncoding(command, node->alarm_);
   shard::Effects effects;
@@ -148,14 +195,29 @@ Node::LedgerHost::LedgerHost(Node* n)
     : node(n),
       state(std::make_unique<ledger::State>(LedgerOptions(n->options_))),
       twin(LedgerOptions(n->options_)),
-      loop(std::make_unique<node::LedgerLoop>(state.get(), this, this)) {}
+      log(n->options_.sync_ms_max, n->queue_, n->dice_,
+          {[this](const ledger::Command& command) { Committing(command); },
+           [this] { OnCommitted(); }, [this](const ledger::Command& command) { Lost(command); }}),
+      loop(std::make_unique<node::LedgerLoop>(state.get(), &log, this)) {}
 
 void Node::LedgerHost::Restart() {
+  log.Crash();
   calls.Clear();
   loop.reset();
   Replace(&state, std::make_unique<ledger::State>(LedgerOptions(node->options_)), "ledger",
           node->alarm_);
-  loop = std::make_unique<node::LedgerLoop>(state.get(), this, this);
+  loop = std::make_unique<node::LedgerLoop>(state.get(), &log, this, log.committed());
+}
+
+void Node::LedgerHost::OnCommitted() {
+  loop->OnCommitted(node->queue_->now_ms());
+  node->Arm();
+}
+
+void Node::LedgerHost::Lost(const ledger::Command& command) {
+  Brought brought;
+  AddBrought(command, &brought);
+  for (const PayloadId id : brought.payloads) node->FreeRefused(id);
 }
 
 std::string Node::LedgerHost::Compare() const {
@@ -163,7 +225,7 @@ std::string Node::LedgerHost::Compare() const {
   return dead_hash != twin_dead_hash ? "the replicas of the ledger freed other payloads" : "";
 }
 
-void Node::LedgerHost::Append(LogPosition, const ledger::Command& command) {
+void Node::LedgerHost::Committing(const ledger::Command& command) {
   node->observer_->OnLedgerCommand(command);
   const ledger::Command decoded = ThroughEncoding(command, node->alarm_);
   ledger::Effects effects;

@@ -12,6 +12,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "tests/simulation/node.h"
+#include "tests/simulation/virtual_log.h"
 
 namespace forebay::simulation {
 
@@ -37,17 +38,20 @@ class CallTable {
   absl::flat_hash_map<uint64_t, std::function<void(Reply&)>> calls_;
 };
 
-struct Node::ShardHost final : node::ShardPort, node::Log<shard::Command> {
+struct Node::ShardHost final : node::ShardPort {
   ShardHost(Node* node, ShardId id);
 
   uint64_t AddCall(std::function<void(shard::Reply&)> answer) {
     return calls.Add(std::move(answer));
   }
   void Restart();
+  void OnCommitted();
   std::string Compare() const;
   bool InOldestOpenGroup(AttemptId attempt) const;
 
-  void Append(LogPosition position, const shard::Command& command) override;
+  // Into the twin; and what to do about payloads that a lost command brought.
+  void Committing(const shard::Command& command);
+  void Lost(const shard::Command& command);
   void OnReply(shard::Tag tag, shard::Reply&& reply) override;
   void OnDead(const std::vector<PayloadId>& payloads,
               const std::vector<PayloadId>& contents) override;
@@ -59,22 +63,25 @@ struct Node::ShardHost final : node::ShardPort, node::Log<shard::Command> {
   const ShardId id;
   std::unique_ptr<shard::State> state;
   shard::State twin;
+  VirtualLog<shard::Command> log;
   std::unique_ptr<node::ShardLoop> loop;
   CallTable<shard::Reply> calls;
   uint64_t last_to_ledger = 0;                 // messages up to here were seen before
   uint64_t dead_hash = 0, twin_dead_hash = 0;  // of what was freed, in order
 };
 
-struct Node::LedgerHost final : node::LedgerPort, node::Log<ledger::Command> {
+struct Node::LedgerHost final : node::LedgerPort {
   explicit LedgerHost(Node* node);
 
   uint64_t AddCall(std::function<void(ledger::Reply&)> answer) {
     return calls.Add(std::move(answer));
   }
   void Restart();
+  void OnCommitted();
   std::string Compare() const;
 
-  void Append(LogPosition position, const ledger::Command& command) override;
+  void Committing(const ledger::Command& command);
+  void Lost(const ledger::Command& command);
   void OnReply(ledger::Tag tag, ledger::Reply&& reply) override;
   void OnDead(const std::vector<PayloadId>& payloads) override;
   void SendToShard(ShardId shard, const codec::NumberedMessage& message) override;
@@ -85,6 +92,7 @@ struct Node::LedgerHost final : node::LedgerPort, node::Log<ledger::Command> {
   Node* const node;
   std::unique_ptr<ledger::State> state;
   ledger::State twin;
+  VirtualLog<ledger::Command> log;
   std::unique_ptr<node::LedgerLoop> loop;
   CallTable<ledger::Reply> calls;
   uint64_t dead_hash = 0, twin_dead_hash = 0;

@@ -39,6 +39,10 @@ const shard::State& Node::shard(ShardId id) const { return *shards_[id.value]->s
 const ledger::State& Node::ledger() const { return *ledger_->state; }
 size_t Node::waiters(ShardId id) const { return shards_[id.value]->loop->primary().waiters(); }
 
+LogPosition Node::position(ShardId id) const { return shards_[id.value]->loop->position(); }
+size_t Node::uncommitted(ShardId id) const { return shards_[id.value]->loop->uncommitted(); }
+size_t Node::uncommitted_of_ledger() const { return ledger_->loop->uncommitted(); }
+
 void Node::ToShard(ShardId shard, shard::Command command,
                    std::function<void(shard::Reply&)> answer) {
   ShardHost& host = *shards_[shard.value];
@@ -88,10 +92,16 @@ void Node::PushNow(SessionId session, std::vector<shard::RolloutMeta> rollouts,
                    Answer<shard::PutRolloutsReply> answer) {
   struct Job {
     std::vector<shard::RolloutMeta> rollouts;
+    Answer<shard::PutRolloutsReply> answer;
     shard::PutRolloutsReply reply;
+    uint32_t waiting = 1;  // parts that are not answered, and this function
+    void Answered() {
+      if (--waiting == 0) answer(std::move(reply));
+    }
   };
   auto job = std::make_shared<Job>();
   job->rollouts = std::move(rollouts);
+  job->answer = std::move(answer);
   job->reply.outcomes.resize(job->rollouts.size());
   for (shard::RolloutMeta& rollout : job->rollouts)
     rollout.payload = payloads_.Store(rollout.payload_bytes);
@@ -104,6 +114,7 @@ void Node::PushNow(SessionId session, std::vector<shard::RolloutMeta> rollouts,
       command.rollouts.push_back(job->rollouts[i]);
     }
     if (indexes.empty()) continue;
+    ++job->waiting;
     ToShard(ShardId(static_cast<uint8_t>(s)), std::move(command),
             [this, job, indexes, session](shard::Reply& reply) {
               auto& put = std::get<shard::PutRolloutsReply>(reply);
@@ -117,9 +128,10 @@ void Node::PushNow(SessionId session, std::vector<shard::RolloutMeta> rollouts,
                 job->reply.outcomes[i] = std::move(put.outcomes[k]);
               }
               job->reply.accepted += put.accepted;
+              job->Answered();
             });
   }
-  answer(std::move(job->reply));
+  job->Answered();
 }
 
 void Node::PushGroup(ShardId shard, shard::PutGroup group, Answer<shard::PutRolloutsReply> answer) {
@@ -235,16 +247,17 @@ void Node::FreeUpMemory() {
     return PushNow(next.session, std::move(next.rollouts), std::move(next.answer));
   }
   if (payloads_.Fits(waiting_.front().bytes)) return ServeWaiting();
-  const uint32_t first = static_cast<uint32_t>(dice_->Below(shards()));
-  for (uint32_t i = 0; i < shards(); ++i) {
-    bool dropped = false;
-    AskShard<shard::CountReply>(
-        ShardId(static_cast<uint8_t>((first + i) % shards())), shard::DropForBudget{},
-        [&dropped](const shard::CountReply& reply) { dropped = reply.count > 0; });
-    if (!dropped) continue;
-    stats_->Count(Fault::kBudgetDrop);
-    return;
-  }
+  DropYoungest(static_cast<uint32_t>(dice_->Below(shards())), shards());
+}
+
+// Of the first of `left` shards that has something to drop, from `shard` on.
+void Node::DropYoungest(uint32_t shard, uint32_t left) {
+  if (left == 0) return;
+  AskShard<shard::CountReply>(ShardId(static_cast<uint8_t>(shard)), shard::DropForBudget{},
+                              [this, shard, left](const shard::CountReply& reply) {
+                                if (reply.count > 0) return stats_->Count(Fault::kBudgetDrop);
+                                DropYoungest((shard + 1) % shards(), left - 1);
+                              });
 }
 
 void Node::Between(std::function<void()> deliver) {

@@ -29,6 +29,12 @@ namespace forebay::simulation {
 template <class R>
 using Answer = std::function<void(R)>;
 
+// Payloads and task contents that commands name.
+struct Brought {
+  std::vector<PayloadId> payloads;
+  std::vector<PayloadId> contents;
+};
+
 class Node {
  public:
   // `replicas_differ` and `dies_twice` are told what is wrong.
@@ -80,8 +86,14 @@ class Node {
   const ledger::State& ledger() const;
   const Payloads& payloads() const { return payloads_; }
   const Payloads& contents() const { return contents_; }
+  // Of commands on their way through the logs.
+  Brought BroughtAndNotLogged() const;
   size_t waiting_pushes() const { return waiting_.size(); }
   size_t waiters(ShardId id) const;
+  // Commands that were applied, and those on their way through the log.
+  LogPosition position(ShardId id) const;
+  size_t uncommitted(ShardId id) const;
+  size_t uncommitted_of_ledger() const;
   // "" when each replica equals its twin and both did the same; else what differs.
   std::string CompareReplicas() const;
 
@@ -101,6 +113,7 @@ class Node {
                Answer<shard::PutRolloutsReply> answer);
   void ServeWaiting();
   void FreeUpMemory();
+  void DropYoungest(uint32_t shard, uint32_t left);
   // What is not taken is the caller's, who frees it, unless the shard has done so.
   void FreeRefused(PayloadId payload);
   void Die(const std::vector<PayloadId>& payloads, Payloads* store);

@@ -18,20 +18,21 @@ void Operator::Start() {
   world_.queue.After(1'000, [this] { Round(); });
 }
 
-void Operator::Heal() {
-  PutBack();
-  for (const ledger::Source& source : world_.node.ledger().sources()) Requeue(source.id);
-}
+void Operator::Heal() { PutBack(); }
 
 // A change that was on its way when everything healed may still arrive after this: looked at
-// again in every round.
+// again in every round. So may a failure that quarantines a task.
 void Operator::PutBack() {
+  for (uint32_t i = 0; i < world_.node.shards(); ++i) {
+    for (const auto& source : world_.node.shard(ShardId(static_cast<uint8_t>(i))).Sources()) {
+      if (source.quarantined > 0) Requeue(source.source);
+    }
+  }
   for (codec::SourceSettings settings : world_.options.sources) {
     settings.filter_max_tokens = 0;  // what grew too long would be filtered for ever
     const auto& sources = world_.node.ledger().sources();
-    const bool is_so = std::any_of(sources.begin(), sources.end(), [&](const auto& source) {
-      return source.settings == settings;
-    });
+    const bool is_so = std::any_of(sources.begin(), sources.end(),
+                                   [&](const auto& source) { return source.settings == settings; });
     if (!is_so) PutSource(settings, false);
   }
 }
@@ -161,7 +162,7 @@ void Operator::StartEval() {
     start.version = world_.node.ledger().published().version;
     start.attempts = static_cast<uint32_t>(world_.dice.Between(1, 4));
     start.share = 0.1 + 0.4 * world_.dice.Unit();
-    running_.insert(start.run);
+    running_[start.run] = world_.queue.now_ms();
     for (uint32_t i = 0; i < world_.node.shards(); ++i) {
       world_.node.AskShard<shard::CountReply>(ShardId(static_cast<uint8_t>(i)), start,
                                               [](const shard::CountReply&) {});
@@ -171,10 +172,12 @@ void Operator::StartEval() {
 
 void Operator::WatchEvals() {
   for (auto run = running_.begin(); run != running_.end();) {
+    // It may be on its way yet.
+    const bool forgotten = world_.queue.now_ms() > run->second + 5'000;
     bool done = true;
     for (uint32_t i = 0; i < world_.node.shards(); ++i) {
-      const auto view = world_.node.shard(ShardId(static_cast<uint8_t>(i))).Eval(*run);
-      done = done && (!view || view->done);
+      const auto view = world_.node.shard(ShardId(static_cast<uint8_t>(i))).Eval(run->first);
+      done = done && (view ? view->done : forgotten);
     }
     world_.stats.evals += done;
     run = done ? running_.erase(run) : std::next(run);

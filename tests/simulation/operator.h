@@ -5,7 +5,7 @@
 #pragma once
 
 #include <cstdint>
-#include <set>
+#include <map>
 #include <vector>
 
 #include "tests/simulation/world.h"
@@ -35,7 +35,7 @@ class Operator {
 
   World& world_;
   uint32_t tasks_ = 0;  // of each source, so far
-  std::set<EvalRunId> running_;
+  std::map<EvalRunId, uint64_t> running_;  // when it was asked for, ms
 };
 
 }  // namespace forebay::simulation

@@ -116,6 +116,11 @@ HistoryOptions DrawHistory(uint64_t seed) {
   o.tasks_per_source = static_cast<uint32_t>(dice.Between(20, 400));
   DrawActors(dice, &o);
   DrawTrainers(dice, &o);
+  // A step must find its groups among tasks that are not filtered for ever, while a step before it
+  // holds as many.
+  const double groups = o.groups_per_step + static_cast<double>(o.tokens_per_step) / 1'000;
+  const auto tasks_least = static_cast<uint32_t>(3 * groups / (1 - o.equal_rewards));
+  o.tasks_per_source = std::max(o.tasks_per_source, tasks_least);
   if (!dice.OneIn(4)) {
     o.loss = Maybe(dice, 0.1);
     o.repeat = Maybe(dice, 0.1);
@@ -137,6 +142,7 @@ HistoryOptions DrawHistory(uint64_t seed) {
   o.eval = Maybe(dice, 0.3);
   o.add_tasks = Maybe(dice, 0.2);
   o.pauses = dice.OneIn(3);
+  if (!dice.OneIn(3)) o.sync_ms_max = dice.OneIn(4) ? dice.Between(20, 500) : dice.Between(1, 20);
   return o;
 }
 
@@ -146,7 +152,7 @@ std::string HistoryOptions::Summary() const {
                       tokens_per_step, " tokens a step, ", mini_batches, " mini-batches, ",
                       open_ahead, " open, loss ", loss, ", repeat ", repeat, ", delay ",
                       delay_ms_max, " ms, peer faults ", peer_faults, ", restart 1/",
-                      restart_one_in, ", payloads ", payload_bytes_max);
+                      restart_one_in, ", sync ", sync_ms_max, " ms, payloads ", payload_bytes_max);
 }
 
 }  // namespace forebay::simulation

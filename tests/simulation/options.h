@@ -75,6 +75,7 @@ struct HistoryOptions {
   uint64_t delay_ms_max = 20;
   bool peer_faults = false;     // loss, repetition and reordering between ledger and shards too
   uint64_t restart_one_in = 0;  // events
+  uint64_t sync_ms_max = 0;     // until what is logged is committed
   uint64_t payload_bytes_max = uint64_t{1} << 40;
   uint32_t closed_groups_max = 16'384;
 

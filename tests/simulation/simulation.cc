@@ -179,6 +179,11 @@ std::string Simulation::WhyWaiting() const {
                       view.in_flight, " in flight, ", view.outstanding, " outstanding of ",
                       view.outstanding_max);
     }
+    for (const shard::EvalView& eval : node_.shard(ShardId(static_cast<uint8_t>(i))).Evals()) {
+      if (eval.done) continue;
+      absl::StrAppend(&text, "; shard ", i, " evaluates version ", eval.version.number, ", ",
+                      eval.tasks_done, " of ", eval.tasks, " tasks done, ", eval.failed, " failed");
+    }
   }
   return text;
 }

@@ -119,19 +119,22 @@ void Job::Open(StepId step) {
   if (zombie_) world_.stats.Count(Fault::kZombieCall);
   world_.network.Call<OpenView>(
       [this, open](Answer<OpenView> answer) {
-        OpenView view;
         world_.node.AskLedger<ledger::StatusReply>(
-            open, [&view](const ledger::StatusReply& r) { view.status = r.status; });
-        const ledger::Step* opened = world_.node.ledger().step(open.step);
-        if (view.status.ok() && opened != nullptr) {
-          view.state = opened->state;
-          view.revision = opened->revision;
-          view.rollouts = opened->rollouts.size();
-          for (const auto& mini_batch : opened->mini_batches) {
-            view.micro_batches.push_back(mini_batch.micro_batches_per_rank);
-          }
-        }
-        answer(std::move(view));
+            open,
+            [this, step = open.step, answer = std::move(answer)](const ledger::StatusReply& reply) {
+              OpenView view;
+              view.status = reply.status;
+              const ledger::Step* opened = world_.node.ledger().step(step);
+              if (view.status.ok() && opened != nullptr) {
+                view.state = opened->state;
+                view.revision = opened->revision;
+                view.rollouts = opened->rollouts.size();
+                for (const auto& mini_batch : opened->mini_batches) {
+                  view.micro_batches.push_back(mini_batch.micro_batches_per_rank);
+                }
+              }
+              answer(std::move(view));
+            });
       },
       [this, turn = turn_, step](std::optional<OpenView> view) {
         if (!alive_ || turn != turn_) return world_.queue.Idle();

@@ -207,23 +207,26 @@ void PushWrong(World& world, SessionId session, RolloutMeta meta,
       task ? &shard.curriculum().source(task->source())->settings() : nullptr;
   const char* what = "";
   while (what[0] == '\0') what = Spoil(world, world.dice.Below(18), settings, &session, &meta);
-  // With others waiting, what they do meanwhile changes the state too.
-  const bool quiet = world.node.waiting_pushes() == 0 && world.node.waiters(id) == 0;
+  // With others waiting or logged before it, what they do meanwhile changes the state too.
+  const bool quiet = world.node.waiting_pushes() == 0 && world.node.waiters(id) == 0 &&
+                     world.node.uncommitted(id) == 0;
   const bool looks = quiet && Looks(world);
   const uint64_t before = looks ? shard.Hash() : 0;
-  auto result = std::make_shared<std::optional<PushResult>>();
+  const uint64_t position = world.node.position(id).value;
   world.node.Push(
       session, {meta},
-      [&world, what, result, answer = std::move(answer)](shard::PutRolloutsReply reply) {
-        *result = reply.outcomes[0].result;
-        if (**result == PushResult::kAccepted && !Mutated(world))
+      [&world, what, id, looks, before, position,
+       answer = std::move(answer)](shard::PutRolloutsReply reply) {
+        const PushResult result = reply.outcomes[0].result;
+        if (result == PushResult::kAccepted && !Mutated(world))
           world.alarm(kBadInput, absl::StrCat(what, " is accepted"));
         answer(std::move(reply));
+        // A push that comes late, or for an abandoned branch, is counted.
+        const bool alone = world.node.position(id).value <= position + 1;
+        if (!looks || !alone || result == PushResult::kLate || result == PushResult::kStale) return;
+        if (before != world.node.shard(id).Hash() && !Mutated(world))
+          world.alarm(kBadInput, absl::StrCat(what, " changes the state"));
       });
-  // A push that comes late, or for an abandoned branch, is counted.
-  if (!looks || !*result || **result == PushResult::kLate || **result == PushResult::kStale) return;
-  if (before != shard.Hash() && !Mutated(world))
-    world.alarm(kBadInput, absl::StrCat(what, " changes the state"));
 }
 
 shard::LateReward WrongReward(World& world, shard::LateReward reward) {
@@ -247,9 +250,12 @@ void AskWrongLedger(World& world) {
   auto [what, command] = kind == 0   ? WrongSource(world)
                          : kind == 1 ? WrongVersion(world)
                                      : WrongStep(world);
+  // What is logged before it may make it right.
+  if (world.node.uncommitted_of_ledger() > 0) return;
   const uint64_t before = world.node.ledger().Hash();
-  absl::Status status;
-  const auto take = [&status](const auto& reply) { status = reply.status; };
+  const auto take = [&world, what = what, before](const auto& reply) {
+    Refused(world, what, reply.status, before, world.node.ledger().Hash());
+  };
   if (std::holds_alternative<ledger::PutSource>(command)) {
     world.node.AskLedger<ledger::PutSourceReply>(command, take);
   } else if (std::holds_alternative<ledger::AttachTrainer>(command)) {
@@ -259,7 +265,6 @@ void AskWrongLedger(World& world) {
   } else {
     world.node.AskLedger<ledger::StatusReply>(command, take);
   }
-  Refused(world, what, status, before, world.node.ledger().Hash());
 }
 
 void AddWrongTasks(World& world) {
@@ -289,12 +294,12 @@ void AddWrongTasks(World& world) {
       break;
   }
   world.stats.Count(Fault::kBadInput);
-  if (world.node.waiters(shard) > 0) return;
+  if (world.node.waiters(shard) > 0 || world.node.uncommitted(shard) > 0) return;
   const uint64_t before = world.node.shard(shard).Hash();
-  absl::Status status;
   world.node.AddTasks(shard, {source, {task}},
-                      [&status](const shard::AddTasksReply& reply) { status = reply.status; });
-  Refused(world, what, status, before, world.node.shard(shard).Hash());
+                      [&world, what, shard, before](const shard::AddTasksReply& reply) {
+                        Refused(world, what, reply.status, before, world.node.shard(shard).Hash());
+                      });
 }
 
 }  // namespace forebay::simulation

@@ -42,6 +42,9 @@ class PayloadsNamedByState final : public Invariant {
         }
       }
     }
+    const Brought brought = node().BroughtAndNotLogged();
+    for (const PayloadId id : brought.payloads) payloads.Add(id);
+    for (const PayloadId id : brought.contents) contents.Add(id);
     payloads.Finish();
     contents.Finish();
   }

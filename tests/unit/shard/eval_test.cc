@@ -1,3 +1,5 @@
+#include <map>
+
 #include "shard/eval_run.h"
 #include "tests/unit/shard/harness.h"
 
@@ -184,6 +186,18 @@ TEST(Eval, PassAtKIsTheUnbiasedEstimator) {
   EXPECT_DOUBLE_EQ(PassAt(4, 2, 2), 1 - 1.0 / 6);
   EXPECT_DOUBLE_EQ(PassAt(4, 3, 2), 1);
   EXPECT_DOUBLE_EQ(PassAt(4, 4, 4), 1);
+}
+
+TEST(Eval, RunsTakeTheirSharesInTurnAndLeaveTrainingItsPart) {
+  EvalHarness h(50);
+  for (uint64_t run = 1; run <= 4; ++run) h.StartRun(run, 1, 0.5);
+  std::map<EvalRunId, uint32_t> got;
+  for (int i = 0; i < 40; ++i) {
+    for (const Assignment& a : h.AcquireAt(1, 0).assignments) ++got[a.eval_run];
+  }
+  EXPECT_EQ(got[EvalRunId(1)], 20u);
+  EXPECT_EQ(got[EvalRunId()], 20u);
+  EXPECT_EQ(got.size(), 2u);
 }
 
 }  // namespace
