@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/tsan.h"
+#include "client/transport_hint.h"
 
 namespace forebay::client {
 namespace {
@@ -36,15 +37,18 @@ constexpr absl::Duration kBackoffMin = absl::Milliseconds(50);
 constexpr absl::Duration kBackoffMax = absl::Seconds(2);
 
 absl::Status FromGrpc(const grpc::Status& status, const grpc::ClientContext& context,
-                      const std::string& address) {
+                      const std::string& address, bool tls) {
   if (status.ok()) return absl::OkStatus();
   // The numbers of the codes are the same. What comes from the transport, not from the daemon, is
   // told by its code alone.
   const auto code = static_cast<absl::StatusCode>(status.error_code());
   const bool transport = code == absl::StatusCode::kUnavailable;
-  absl::Status out(code, transport
-                             ? absl::StrCat("daemon at ", address, ": ", status.error_message())
-                             : status.error_message());
+  std::string message = status.error_message();
+  if (transport) {
+    const std::string hint = TransportHint(message, tls);
+    message = absl::StrCat("daemon at ", address, ": ", hint, hint.empty() ? "" : ": ", message);
+  }
+  absl::Status out(code, message);
   const auto& trailers = context.GetServerTrailingMetadata();
   const auto found = trailers.find(kRetryAfterKey);
   if (found != trailers.end()) {
@@ -60,10 +64,28 @@ void Authorize(const ConnectOptions& options, grpc::ClientContext* context) {
   }
 }
 
-std::shared_ptr<grpc::ChannelCredentials> Credentials(const ConnectOptions& options) {
-  if (!options.tls && options.tls_root_pem.empty() && options.tls_key_pem.empty()) {
-    return grpc::InsecureChannelCredentials();
+bool IsTls(const ConnectOptions& options) {
+  return options.tls || !options.tls_root_pem.empty() || !options.tls_key_pem.empty();
+}
+
+// gRPC says what is wrong with them only in its own log.
+absl::Status CheckPem(const ConnectOptions& options) {
+  const std::pair<const char*, const std::string*> certificates[] = {
+      {"tls_root_pem", &options.tls_root_pem}, {"tls_cert_pem", &options.tls_cert_pem}};
+  for (const auto& [name, pem] : certificates) {
+    if (pem->empty() || absl::StrContains(*pem, "-----BEGIN CERTIFICATE-----")) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": holds no certificate; PEM text is wanted, not a path"));
   }
+  if (!options.tls_key_pem.empty() && !absl::StrContains(options.tls_key_pem, "PRIVATE KEY-----")) {
+    return absl::InvalidArgumentError(
+        "tls_key_pem: holds no private key; PEM text is wanted, not a path");
+  }
+  return absl::OkStatus();
+}
+
+std::shared_ptr<grpc::ChannelCredentials> Credentials(const ConnectOptions& options) {
+  if (!IsTls(options)) return grpc::InsecureChannelCredentials();
   grpc::SslCredentialsOptions ssl;
   ssl.pem_root_certs = options.tls_root_pem;
   ssl.pem_private_key = options.tls_key_pem;
@@ -98,6 +120,7 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const ConnectOption
   if (options.tls_key_pem.empty() != options.tls_cert_pem.empty()) {
     return absl::InvalidArgumentError("tls_key_pem, tls_cert_pem: give both or none");
   }
+  if (absl::Status status = CheckPem(options); !status.ok()) return status;
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetMaxSendMessageSize(-1);
@@ -137,7 +160,7 @@ absl::Status Connection::CallOnce(const std::string& method, std::string_view re
   const grpc::Status status = grpc::internal::BlockingUnaryCall(
       channel_->grpc.get(), RpcMethod(method.c_str(), RpcMethod::NORMAL_RPC), &context, out, &in);
   if (cancellation != nullptr) cancellation->Forget(act);
-  if (!status.ok()) return FromGrpc(status, context, options_.address);
+  if (!status.ok()) return FromGrpc(status, context, options_.address, IsTls(options_));
   std::vector<grpc::Slice> slices;
   if (!in.Dump(&slices).ok()) return absl::InternalError("the daemon's answer cannot be read");
   response->clear();
@@ -218,6 +241,7 @@ struct MessageStream::Call {
   grpc::ClientContext context;
   std::string method;  // gRPC keeps the pointer
   std::string address;
+  bool tls = false;
   std::unique_ptr<grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>> stream;
   bool finished = false;
 };
@@ -235,6 +259,7 @@ std::unique_ptr<MessageStream> Connection::OpenStream(const std::string& method)
   Authorize(options_, &call->context);
   call->method = method;
   call->address = options_.address;
+  call->tls = IsTls(options_);
   // As generated code does it, with raw messages in place of typed ones.
   call->stream.reset(
       grpc::internal::ClientReaderWriterFactory<grpc::ByteBuffer, grpc::ByteBuffer>::Create(
@@ -270,7 +295,7 @@ void MessageStream::WritesDone() { call_->stream->WritesDone(); }
 absl::Status MessageStream::Finish() {
   call_->finished = true;
   const grpc::Status status = call_->stream->Finish();
-  return FromGrpc(status, call_->context, call_->address);
+  return FromGrpc(status, call_->context, call_->address, call_->tls);
 }
 
 void MessageStream::Cancel() { call_->context.TryCancel(); }
