@@ -20,10 +20,6 @@ void Curriculum::PutSource(SourceId id, const codec::SourceSettings& settings) {
   mixture_.Set(settings.weight, settings.minimum_share, &source.place());
 }
 
-const Source* Curriculum::source(SourceId id) const {
-  return id.value < by_id_.size() ? by_id_[id.value] : nullptr;
-}
-
 Source& Curriculum::Get(SourceId id) {
   FOREBAY_CHECK(source(id) != nullptr);
   return *by_id_[id.value];
@@ -39,12 +35,6 @@ const Source* Curriculum::FindByName(std::string_view name) const {
     if (source->settings().name == name) return source.get();
   }
   return nullptr;
-}
-
-const TaskRecord* Curriculum::task(TaskId id) const {
-  const Source* source = this->source(id.source());
-  if (source == nullptr || id.index() >= source->tasks().size()) return nullptr;
-  return &source->tasks()[id.index()];
 }
 
 std::optional<uint32_t> Curriculum::Find(SourceId id, uint64_t external_hash) const {

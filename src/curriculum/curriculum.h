@@ -32,12 +32,18 @@ class Curriculum {
   // Creates or changes a source; everything takes effect at once.
   void PutSource(SourceId id, const codec::SourceSettings& settings);
   // nullptr: there is none.
-  const Source* source(SourceId id) const;
+  const Source* source(SourceId id) const {
+    return id.value < by_id_.size() ? by_id_[id.value] : nullptr;
+  }
   // All of them, by id.
   absl::Span<const std::unique_ptr<Source>> sources() const { return sources_; }
   const Source* FindByName(std::string_view name) const;
   // nullptr: there is none.
-  const TaskRecord* task(TaskId id) const;
+  const TaskRecord* task(TaskId id) const {
+    const Source* const source = this->source(id.source());
+    if (source == nullptr || id.index() >= source->tasks().size()) return nullptr;
+    return &source->tasks()[id.index()];
+  }
   std::optional<uint32_t> Find(SourceId id, uint64_t external_hash) const;
 
   // All or nothing. A task with known external and content hash is counted as known; a content of

@@ -21,26 +21,9 @@ void Machine::Apply(const Command& command, Tag tag, Effects* effects) {
   std::visit([&](const auto& c) { Run(c, tag, effects); }, command);
 }
 
-const codec::SourceSettings& Machine::SettingsOf(SourceId source) const {
-  const curriculum::Source* found = curriculum_.source(source);
-  FOREBAY_CHECK(found != nullptr);
-  return found->settings();
-}
-
-const codec::SourceSettings& Machine::SettingsOfGroup(uint32_t group) const {
-  return SettingsOf(tables_.group(group).task.source());
-}
-
 HandOutQueue& Machine::QueueOf(uint32_t group) {
   const uint32_t eval = tables_.group(group).eval;
   return eval == kNone ? SourceOf(group).queue : evals_[eval].queue;
-}
-
-PolicyVersion Machine::VersionOf(uint32_t attempt) const {
-  const rollout::AttemptRecord& record = tables_.attempt(attempt);
-  const uint32_t eval = tables_.group(record.group).eval;
-  if (eval != kNone) return evals_[eval].version;
-  return {versions_.branch, record.version};
 }
 
 bool Machine::UselessAt(uint32_t version, const codec::SourceSettings& settings) const {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "base/check.h"
 #include "base/prng.h"
 #include "codec/peer_channel.h"
 #include "curriculum/curriculum.h"
@@ -75,13 +76,22 @@ class Machine {
   const codec::PeerInbox& inbox() const { return inbox_; }
   uint64_t payload_bytes() const { return payload_bytes_; }
   uint64_t memory_bytes() const;
-  const codec::SourceSettings& SettingsOf(SourceId source) const;
+  const codec::SourceSettings& SettingsOf(SourceId source) const {
+    const curriculum::Source* const found = curriculum_.source(source);
+    FOREBAY_CHECK(found != nullptr);
+    return found->settings();
+  }
   // The newest version that a step has trained to, on the current branch; every later step trains
   // on it or a newer one.
   uint32_t train_floor() const { return train_floor_; }
   // The settings' limit of lag, and whether rollouts beyond it are of no use at all.
   bool UselessAt(uint32_t version, const codec::SourceSettings& settings) const;
-  PolicyVersion VersionOf(uint32_t attempt) const;
+  PolicyVersion VersionOf(uint32_t attempt) const {
+    const rollout::AttemptRecord& record = tables_.attempt(attempt);
+    const uint32_t eval = tables_.group(record.group).eval;
+    if (eval != rollout::kNone) return evals_[eval].version;
+    return {versions_.branch, record.version};
+  }
   // The answer of the session's last request: what is left of it.
   AssignReply LastAnswer(const SessionRecord& session) const;
   Available WhatIsAvailable(const Assign& request) const;
@@ -127,7 +137,9 @@ class Machine {
     return sources_[tables_.group(group).task.source().value];
   }
   HandOutQueue& QueueOf(uint32_t group);
-  const codec::SourceSettings& SettingsOfGroup(uint32_t group) const;
+  const codec::SourceSettings& SettingsOfGroup(uint32_t group) const {
+    return SettingsOf(tables_.group(group).task.source());
+  }
 
   // Hand-out (assign.cc).
   void HandOutEvals(const Assign& c, bool share_only, HandOut* out);
@@ -136,7 +148,8 @@ class Machine {
   void DropOldPartial(uint32_t attempt, Effects* effects);
   bool BeginEvalGroup(uint32_t eval);
   void BeginTrainGroup(SourceId source, std::vector<uint64_t>* limits);
-  void FillAssignment(uint32_t attempt, Assignment* assignment) const;
+  void FillFromGroup(uint32_t group, Assignment* assignment) const;
+  void FillFromAttempt(uint32_t attempt, Assignment* assignment) const;
 
   // Pushes (push.cc, put_group.cc).
   PushOutcome Put(const RolloutMeta& meta, SessionRecord& session, Effects* effects);

@@ -92,11 +92,12 @@ class Primary::Impl {
   const codec::SourceSettings& SettingsOf(uint32_t group) const {
     return machine.SettingsOf(tables().group(group).task.source());
   }
-  uint32_t LeaseMs(uint32_t attempt) const;
+  uint32_t LeaseMs(uint32_t group) const;
   uint32_t NewGroupsMax() const;
   void Send(Tag tag, Assign request, Output* output);
   void Wake(Output* output);
-  void StartLease(uint64_t now_ms, uint32_t attempt);
+  void StartLeases(uint64_t now_ms, const std::vector<LeaseRef>& leases);
+  void StartGroup(uint64_t now_ms, uint32_t group);
   void FollowAttempt(uint64_t now_ms, AttemptId id);
   void RenewOne(uint64_t now_ms, uint32_t session, const LeaseRef& lease, uint32_t generated,
                 RenewReply* reply);
@@ -111,19 +112,37 @@ Primary::Impl::Impl(const State& state, uint64_t now_ms, const PrimaryOptions& o
     : machine(state.machine()), options(o), waiters(now_ms), attempts(now_ms), groups(now_ms) {
   for (uint32_t slot = 0; slot < tables().attempts().size(); ++slot) {
     if (!tables().attempts().InUse(slot)) continue;
-    if (tables().attempt(slot).state == AttemptState::kLeased) StartLease(now_ms, slot);
-    FollowAttempt(now_ms, tables().IdOfAttempt(slot));
+    const AttemptRecord& attempt = tables().attempt(slot);
+    const AttemptId id = tables().IdOfAttempt(slot);
+    if (attempt.state == AttemptState::kLeased) StartLeases(now_ms, {{id, attempt.token}});
+    FollowAttempt(now_ms, id);
   }
 }
 
-uint32_t Primary::Impl::LeaseMs(uint32_t attempt) const {
-  const TaskId task = tables().group(tables().attempt(attempt).group).task;
-  return machine.curriculum().source(task.source())->lease_ms();
+uint32_t Primary::Impl::LeaseMs(uint32_t group) const {
+  return machine.curriculum().source(tables().group(group).task.source())->lease_ms();
 }
 
-void Primary::Impl::StartLease(uint64_t now_ms, uint32_t attempt) {
-  const uint32_t group = tables().attempt(attempt).group;
-  attempts.Set(attempt, now_ms + LeaseMs(attempt)) = AttemptClock{now_ms, 0};
+// Starts the clocks of those that are still held. Leases come by group, so what a group decides is
+// looked up once.
+void Primary::Impl::StartLeases(uint64_t now_ms, const std::vector<LeaseRef>& leases) {
+  uint32_t group = kNone;
+  uint64_t due_ms = 0;
+  for (const LeaseRef& lease : leases) {
+    const uint32_t slot = tables().Find(lease.attempt);
+    if (slot == kNone) continue;
+    const AttemptRecord& attempt = tables().attempt(slot);
+    if (attempt.token != lease.token || attempt.state != AttemptState::kLeased) continue;
+    if (attempt.group != group) {
+      group = attempt.group;
+      due_ms = now_ms + LeaseMs(group);
+      StartGroup(now_ms, group);
+    }
+    attempts.Set(slot, due_ms) = AttemptClock{now_ms, 0};
+  }
+}
+
+void Primary::Impl::StartGroup(uint64_t now_ms, uint32_t group) {
   const GroupClock* clock = groups.data(group);
   const GroupId id = tables().IdOfGroup(group);
   if (clock != nullptr && clock->group == id) return;
@@ -245,12 +264,7 @@ void Primary::Impl::Applied(uint64_t now_ms, const Command& command, Output* out
     claimed -= std::min<uint64_t>(claimed, assign->max);
     const uint32_t slot = machine.sessions().Find(assign->session);
     if (slot != kNone && machine.sessions()[slot].last_request == assign->request_id) {
-      for (const LeaseRef& lease : machine.sessions()[slot].answer) {
-        const uint32_t attempt = tables().Find(lease.attempt);
-        const bool held = attempt != kNone && tables().attempt(attempt).token == lease.token &&
-                          tables().attempt(attempt).state == AttemptState::kLeased;
-        if (held) StartLease(now_ms, attempt);
-      }
+      StartLeases(now_ms, machine.sessions()[slot].answer);
     }
   } else if (const auto* put = std::get_if<PutRollouts>(&command)) {
     Seen(now_ms, put->session);
@@ -293,7 +307,7 @@ void Primary::Impl::RenewOne(uint64_t now_ms, uint32_t session, const LeaseRef& 
   const char* reason = Abandon(session, lease, &slot);
   LeaseAction action = reason[0] == '\0' ? LeaseAction::kContinue : LeaseAction::kAbandon;
   if (action == LeaseAction::kContinue) {
-    const uint32_t lease_ms = LeaseMs(slot);
+    const uint32_t lease_ms = LeaseMs(tables().attempt(slot).group);
     // An expiry that is on its way is not called back.
     if (AttemptClock* clock = attempts.data(slot)) {
       clock->generated_tokens = std::max(clock->generated_tokens, generated);
