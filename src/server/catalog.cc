@@ -50,6 +50,9 @@ absl::Status Catalog::With(const CatalogSnapshot& before, SourceId id,
 
 absl::Status Catalog::CanHold(const codec::SourceSettings& settings) const {
   const auto now = Get();
+  // Mostly the names that are known already suffice, and nothing need be built anew.
+  codec::NameTable names = *now;
+  if (names.Add(settings)) return absl::OkStatus();
   const auto* known = now->Find(settings.name);
   const SourceId id =
       known != nullptr ? known->id : SourceId(static_cast<uint16_t>(now->sources().size()));

@@ -2,8 +2,14 @@
 
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
 #include <array>
+#include <functional>
 #include <limits>
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "server/metric_families.h"
@@ -12,8 +18,65 @@
 namespace forebay::server {
 namespace {
 
+// So many sources and engines have series of their own; the others are shown as one, so that the
+// page, and what a Prometheus server keeps of it, stay bounded.
+constexpr size_t kShownMax = 64;
+constexpr char kOthers[] = "(other)";
+
 double D(uint64_t value) { return static_cast<double>(value); }
 double Seconds(uint64_t ms) { return static_cast<double>(ms) / 1000; }
+
+// The busiest since the start, in the order in which they were made, then the others as one.
+std::vector<SourceFacts> Shown(const std::vector<SourceFacts>& all) {
+  std::vector<size_t> order(all.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, [&all](size_t a, size_t b) {
+    return all[a].counters.assignments > all[b].counters.assignments;
+  });
+  if (order.size() > kShownMax) std::sort(order.begin(), order.begin() + kShownMax);
+  std::vector<SourceFacts> shown;
+  std::optional<SourceFacts> others;
+  for (size_t i = 0; i < order.size(); ++i) {
+    const SourceFacts& source = all[order[i]];
+    if (i < kShownMax && source.name != kOthers) {
+      shown.push_back(source);
+      continue;
+    }
+    if (others) {
+      others->Merge(source);
+    } else {
+      others = source;
+      others->name = kOthers;
+    }
+  }
+  if (others) shown.push_back(*others);
+  return shown;
+}
+
+// Those furthest behind, then the others as one: the oldest version and the longest times of them.
+std::vector<EngineFacts> Shown(std::vector<EngineFacts> engines) {
+  std::ranges::stable_sort(engines, std::greater(), &EngineFacts::behind);
+  std::vector<EngineFacts> shown;
+  std::optional<EngineFacts> others;
+  for (EngineFacts& engine : engines) {
+    if (shown.size() < kShownMax && engine.name != kOthers) {
+      shown.push_back(std::move(engine));
+      continue;
+    }
+    if (!others) {
+      others = std::move(engine);
+      others->name = kOthers;
+      continue;
+    }
+    others->version = std::min(others->version, engine.version);
+    others->behind = std::max(others->behind, engine.behind);
+    others->pending_to_loaded_ms =
+        std::max(others->pending_to_loaded_ms, engine.pending_to_loaded_ms);
+    others->pause_ms = std::max(others->pause_ms, engine.pause_ms);
+  }
+  if (others) shown.push_back(*std::move(others));
+  return shown;
+}
 
 void AddSourceTotals(const SourceFacts& source, MetricFamilies* out) {
   const auto& c = source.counters;
@@ -92,7 +155,7 @@ void AddSourceState(const SourceFacts& source, const std::string& idle_reason,
   out->Gauge("forebay_rollout_tokens_mean",
              "Mean tokens since the start, of those that came in and those trained.",
              source.mean_tokens_trained, {{"source", name}, {"stage", "trained"}});
-  const std::string reason = ReasonOf(source, idle_reason);
+  const std::string reason(ReasonWord(ReasonOf(source, idle_reason)));
   out->Gauge("forebay_source_idle",
              "1 when nothing of the source can be handed out, with the reason.",
              reason.empty() ? 0 : 1, {{"source", name}, {"reason", reason}});
@@ -160,7 +223,8 @@ void AddClients(const Observation& seen, MetricFamilies* out) {
              "CPU inside the client library, as they report it.", Seconds(usage.library_cpu_ms));
   out->Gauge("forebay_actor_resident_bytes", "Resident memory that live actors report.",
              D(usage.resident_bytes));
-  for (const auto& engine : seen.engines) {
+  out->Gauge("forebay_engines", "Engines that reported a version.", D(seen.engines.size()));
+  for (const auto& engine : Shown(seen.engines)) {
     out->Gauge("forebay_engine_version", "Version that the engine loaded.", engine.version.number,
                {{"engine", engine.name}});
     out->Gauge("forebay_engine_behind", "Published versions that it has not loaded.", engine.behind,
@@ -206,6 +270,13 @@ void AddRun(const RunMetrics& run, MetricFamilies* out) {
                D(run.relief_admitted));
   out->Counter("forebay_relief_groups_dropped_total", "Groups dropped to end a standstill.",
                D(run.relief_dropped));
+  for (const auto& [reason, count] :
+       {std::pair<const char*, uint64_t>{"memory", run.pushes_stalled_memory},
+        {"lease_over", run.pushes_stalled_lease}}) {
+    out->Counter("forebay_pushes_stalled_total",
+                 "Push streams ended half-way through a rollout, for no bytes came, by reason.",
+                 D(count), {{"reason", reason}});
+  }
 }
 
 // Buckets of a power of four, from 64 us to about 67 s, out of those of a power of two that are
@@ -259,7 +330,8 @@ void AddProcess(const Observation& seen, MetricFamilies* out) {
 std::string MetricsPage(const Observation& seen, const RunMetrics& run,
                         const MethodTable& methods) {
   MetricFamilies out;
-  for (const auto& source : seen.sources) {
+  out.Gauge("forebay_sources", "Sources.", D(seen.sources.size()));
+  for (const auto& source : Shown(seen.sources)) {
     AddSourceTotals(source, &out);
     AddSourceState(source, seen.idle_reason, &out);
   }

@@ -124,28 +124,54 @@ void LookAtLedger(node::LedgerLoop& loop, uint64_t now_ms, Observation* out) {
 }  // namespace
 
 void SourceFacts::Add(const shard::SourceView& view) {
-  name = view.settings->name;
-  eval = view.settings->purpose == codec::Purpose::kEval;
-  paused = view.settings->paused;
-  attempts_per_task = view.settings->attempts_per_task;
-  tasks += view.tasks;
-  quarantined += view.quarantined;
-  epoch = std::max(epoch, view.epoch);
-  groups_open += view.groups_open;
-  groups_ready += view.groups_ready;
-  groups_reserved += view.groups_reserved;
-  ready_tokens += view.ready_tokens;
-  in_flight += view.in_flight;
-  outstanding += view.outstanding;
-  outstanding_max += view.outstanding_max;
+  SourceFacts part;
+  part.eval = view.settings->purpose == codec::Purpose::kEval;
+  part.paused = view.settings->paused;
+  part.attempts_per_task = view.settings->attempts_per_task;
+  part.tasks = view.tasks;
+  part.quarantined = view.quarantined;
+  part.epoch = view.epoch;
+  part.groups_open = view.groups_open;
+  part.groups_ready = view.groups_ready;
+  part.groups_reserved = view.groups_reserved;
+  part.ready_tokens = view.ready_tokens;
+  part.in_flight = view.in_flight;
+  part.outstanding = view.outstanding;
+  part.outstanding_max = view.outstanding_max;
+  part.survival = view.survival;
+  part.mean_tokens = view.mean_tokens;
+  part.mean_duration_ms = view.mean_duration_ms;
+  part.counters = *view.counters;
+  if (name.empty()) {  // the first shard's
+    eval = part.eval;
+    paused = part.paused;
+    name = view.settings->name;
+  }
+  Merge(part);
+}
+
+void SourceFacts::Merge(const SourceFacts& other) {
+  eval = eval && other.eval;
+  paused = paused && other.paused;
+  attempts_per_task = std::max(attempts_per_task, other.attempts_per_task);
+  tasks += other.tasks;
+  quarantined += other.quarantined;
+  epoch = std::max(epoch, other.epoch);
+  groups_open += other.groups_open;
+  groups_ready += other.groups_ready;
+  groups_reserved += other.groups_reserved;
+  ready_tokens += other.ready_tokens;
+  in_flight += other.in_flight;
+  outstanding += other.outstanding;
+  outstanding_max += other.outstanding_max;
   const auto before = static_cast<double>(counters.accepted);
-  const auto now = static_cast<double>(view.counters->accepted);
+  const auto now = static_cast<double>(other.counters.accepted);
   const double share = before + now > 0 ? now / (before + now) : 1;
   const auto mix = [share](double* mean, double value) { *mean += share * (value - *mean); };
-  mix(&survival, view.survival);
-  mix(&mean_tokens, view.mean_tokens);
-  mix(&mean_duration_ms, view.mean_duration_ms);
-  server::Add(*view.counters, &counters);
+  mix(&survival, other.survival);
+  mix(&mean_tokens, other.mean_tokens);
+  mix(&mean_duration_ms, other.mean_duration_ms);
+  server::Add(other.counters, &counters);
   const auto ratio = [](double sum, uint64_t count) {
     return count == 0 ? 0 : sum / static_cast<double>(count);
   };

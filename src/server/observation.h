@@ -34,7 +34,10 @@ struct SourceFacts {
   double mean_tokens_dispatched = 0, mean_tokens_trained = 0, mean_reward = 0;
   shard::SourceCounters counters;
 
+  // One shard's part of the source.
   void Add(const shard::SourceView& view);
+  // Adds another source up with this one, which keeps its name.
+  void Merge(const SourceFacts& other);
 };
 
 struct StepFacts {

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -22,9 +24,15 @@ struct LagCounts {
   uint64_t lag_sum = 0;
 };
 
+// "admission" of "admission: max_lag ...": what a label may hold. Details would be a series each.
+inline std::string_view ReasonWord(std::string_view reason) {
+  return reason.substr(0, reason.find_first_not_of("abcdefghijklmnopqrstuvwxyz_"));
+}
+
 class RunMetrics {
  public:
   static constexpr size_t kPushResults = 8;
+  static constexpr size_t kWaitReasonsMax = 64;
 
   void Pushed(const std::vector<shard::PushOutcome>& outcomes) {
     std::array<uint64_t, kPushResults> counts{};
@@ -54,8 +62,10 @@ class RunMetrics {
   // Milliseconds waited: `who` is "trainer", "actor" or "push", `reason` a short word. Actors' and
   // pushes' add up over those who wait.
   void Waited(const std::string& who, const std::string& reason, uint64_t ms) {
+    std::pair<std::string, std::string> key(who, ReasonWord(reason));
     absl::MutexLock lock(&mutex_);
-    waited_ms_[{who, reason}] += ms;
+    if (waited_ms_.size() >= kWaitReasonsMax && !waited_ms_.contains(key)) key.second = "other";
+    waited_ms_[std::move(key)] += ms;
   }
   std::map<std::pair<std::string, std::string>, uint64_t> waited_ms() const {
     absl::MutexLock lock(&mutex_);
@@ -76,6 +86,10 @@ class RunMetrics {
   // Groups dropped and pushes let in out of turn, to end a standstill for want of payload memory.
   std::atomic<uint64_t> relief_admitted{0};
   std::atomic<uint64_t> relief_dropped{0};
+  // Push streams ended because they stopped half-way: others waited for memory, or the lease was
+  // over.
+  std::atomic<uint64_t> pushes_stalled_memory{0};
+  std::atomic<uint64_t> pushes_stalled_lease{0};
 
  private:
   std::array<std::atomic<uint64_t>, kPushResults> pushes_{};

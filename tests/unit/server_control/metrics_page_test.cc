@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <set>
 #include <sstream>
+#include <string>
 
 namespace forebay::server {
 namespace {
@@ -53,6 +55,59 @@ TEST(MetricsPage, CallsAreCountedByCodeWithTheirLatency) {
   const std::string page = MetricsPage(Observation(), RunMetrics(), methods);
   EXPECT_THAT(page, HasSubstr("forebay_rpc_ended_total{method=\"/s/M\",code=\"5\"} 1"));
   EXPECT_THAT(page, HasSubstr("forebay_rpc_seconds_count{method=\"/s/M\"} 1"));
+}
+
+size_t Lines(const std::string& page) {
+  return static_cast<size_t>(std::count(page.begin(), page.end(), '\n'));
+}
+
+// Of as many sources and engines as a run may have.
+TEST(MetricsPage, TheNumberOfSeriesIsBounded) {
+  Observation seen;
+  for (uint32_t i = 0; i < 1024; ++i) {
+    SourceFacts source;
+    source.name = "s" + std::to_string(i);
+    source.counters.assignments = i;
+    seen.sources.push_back(source);
+  }
+  for (uint32_t i = 0; i < 16'384; ++i) {
+    seen.engines.push_back({.name = "e" + std::to_string(i),
+                            .version = {.number = 100 + i},
+                            .behind = i % 100,
+                            .pause_ms = i});
+  }
+  RunMetrics run;
+  for (int i = 0; i < 1000; ++i) {
+    run.Waited("actor", "admission: version " + std::to_string(i), 5);
+    run.Waited("actor",
+               std::string("x") + static_cast<char>('a' + i % 26) +
+                   static_cast<char>('a' + i / 26 % 26) + "y",
+               5);
+  }
+  const std::string page = MetricsPage(seen, run, MethodTable());
+  EXPECT_LT(Lines(page), 7'000u);
+  // What is the busiest, or the furthest behind, has its own line; the rest is not lost.
+  EXPECT_THAT(page, HasSubstr("forebay_sources 1024"));
+  EXPECT_THAT(page, HasSubstr("forebay_assignments_total{source=\"s1023\"} 1023"));
+  EXPECT_THAT(page, HasSubstr("forebay_assignments_total{source=\"s960\"} 960"));
+  EXPECT_THAT(page, HasSubstr("forebay_assignments_total{source=\"(other)\"} " +
+                              std::to_string(959 * 960 / 2)));
+  EXPECT_THAT(page, HasSubstr("forebay_engines 16384"));
+  EXPECT_THAT(page, HasSubstr("forebay_engine_behind{engine=\"e99\"} 99"));
+  EXPECT_THAT(page, HasSubstr("forebay_engine_version{engine=\"(other)\"} 100"));
+  EXPECT_THAT(page,
+              HasSubstr("forebay_waited_seconds_total{who=\"actor\",reason=\"admission\"} 5"));
+}
+
+TEST(MetricsPage, ASourceNamedAsTheRestIsPartOfIt) {
+  Observation seen;
+  seen.sources.resize(65);
+  for (size_t i = 0; i < seen.sources.size(); ++i) {
+    seen.sources[i].name = i == 64 ? "(other)" : "s" + std::to_string(i);
+    seen.sources[i].counters.assignments = i;
+  }
+  const std::string page = MetricsPage(seen, RunMetrics(), MethodTable());
+  EXPECT_THAT(page, HasSubstr("forebay_assignments_total{source=\"(other)\"} 64"));
 }
 
 // The page of the documentation and the program name the same metrics.
