@@ -176,6 +176,32 @@ TEST(Steps, ReadyGroupsThatNoStepCanUseAreDroppedAndMakeRoom) {
   h.CheckState();
 }
 
+// docs/decisions/2026-11-30-survival-without-staleness.md
+TEST(Steps, WhatGrewTooOldLeavesTheExpectedSurvivalAndSoAdmissionAlone) {
+  Harness h;
+  h.settings.max_lag = 0;
+  h.Start();
+  h.FromLedger(h.Versions(0, 4));
+  const uint64_t limit = h.View().outstanding_max;
+  for (uint32_t version = 1; version <= 8; ++version) {
+    const uint32_t now = version - 1;
+    MixedGroup(h, {now, now, now, now});
+    h.Commit(version, version);  // too old for every step to come
+    h.FromLedger(h.Versions(version, 4));
+  }
+  EXPECT_EQ(h.Dropped(DropReason::kStale), 32u);
+  EXPECT_EQ(h.View().survival, 1);
+  EXPECT_EQ(h.View().outstanding_max, limit);
+  // The few that a group keeps are dropped with it, for the same cause.
+  h.settings.max_lag = 2;
+  h.PutSource();
+  MixedGroup(h, {6, 6, 8, 6});
+  EXPECT_TRUE(h.Reserve(9, 9, 9).groups.empty());
+  EXPECT_EQ(h.Dropped(DropReason::kShort), 1u);
+  EXPECT_EQ(h.View().survival, 1);
+  h.CheckState();
+}
+
 TEST(Steps, AnOpenStepKeepsGroupsThatTheNextCouldNotUse) {
   Harness h;
   h.settings.max_lag = 0;
