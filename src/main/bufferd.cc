@@ -1,10 +1,14 @@
 // The daemon: reads its configuration, serves, and comes to a clean end on SIGTERM or SIGINT.
 //
 // Exit codes: 0 after a clean end, 2 for a wrong configuration, 3 when it cannot serve (a port is
-// taken).
+// taken), 4 when a second signal cut the end short.
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "node/config.h"
@@ -17,6 +21,7 @@ namespace {
 
 constexpr int kBadConfiguration = 2;
 constexpr int kCannotServe = 3;
+constexpr int kCutOff = 4;
 
 // Blocked before any thread begins, so that only WaitForEnd sees them.
 sigset_t BlockEndSignals() {
@@ -33,8 +38,16 @@ void WaitForEnd(const sigset_t& signals) {
   int signal = 0;
   while (sigwait(&signals, &signal) != 0) {
   }
-  // A second one ends the process at once.
-  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+}
+
+// A second signal ends the process at once, whatever the drain waits for. `busy` is held while the
+// daemon is taken down and cannot be asked any more.
+void EndAtNextSignal(const sigset_t& signals, const server::Daemon* daemon, std::mutex* busy) {
+  std::thread([signals, daemon, busy] {
+    WaitForEnd(signals);
+    if (busy->try_lock()) daemon->LogCutOff();
+    _exit(kCutOff);
+  }).detach();
 }
 
 int Main(const std::vector<std::string>& arguments) {
@@ -61,7 +74,11 @@ int Main(const std::vector<std::string>& arguments) {
                                                                         : kCannotServe;
   }
   WaitForEnd(signals);
+  static std::mutex busy;  // outlives the thread that waits for the second signal
+  EndAtNextSignal(signals, daemon->get(), &busy);
   (*daemon)->Drain();
+  busy.lock();
+  daemon->reset();
   return 0;
 }
 

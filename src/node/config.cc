@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 
@@ -203,10 +205,12 @@ absl::Status ReadConfigText(const std::string& yaml, Config* config) {
 }
 
 absl::Status ReadConfigFile(const std::string& path, Config* config) {
+  errno = 0;
   std::ifstream file(path);
   std::ostringstream text;
   if (!file || !(text << file.rdbuf())) {
-    return absl::NotFoundError(absl::StrCat("--config: cannot read '", path, "'"));
+    return absl::NotFoundError(
+        absl::StrCat("--config: cannot read '", path, "': ", std::strerror(errno)));
   }
   const absl::Status status = ReadConfigText(text.str(), config);
   if (status.ok()) return status;

@@ -37,6 +37,7 @@ struct Config {
   uint64_t limits_frame_bytes_max = uint64_t{4} << 20;
   uint64_t limits_stream_bytes_max = uint64_t{32} << 20;
   uint64_t limits_stream_frames_max = 64;
+  uint64_t limits_push_stall_ms = 30'000;
   uint64_t limits_fetch_queue_bytes_max = uint64_t{8} << 20;
   uint64_t limits_calls_max = 65'536;
   uint64_t server_io_threads = 1;

@@ -68,6 +68,10 @@ std::vector<ConfigEntry> LimitEntries() {
            "Bytes of a push stream that are read and not answered.", 64 * 1024, kTiB},
           {"limits.stream_frames_max", K::kCount, &C::limits_stream_frames_max, kFixed,
            "Frames of a push stream that are read and not answered.", 1, 65'536},
+          {"limits.push_stall_ms", K::kMilliseconds, &C::limits_push_stall_ms, kChangeable,
+           "How long a push may stop half-way through a rollout while others wait for memory, or "
+           "once its lease is over; then its stream ends.",
+           10, kHourMs},
           {"limits.fetch_queue_bytes_max", K::kBytes, &C::limits_fetch_queue_bytes_max, kFixed,
            "Bytes of a fetch stream that wait to be sent.", 64 * 1024, kTiB},
           {"limits.calls_max", K::kCount, &C::limits_calls_max, kFixed,

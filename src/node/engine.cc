@@ -64,7 +64,7 @@ void Engine::Ledger::OnAnnouncement(const ledger::Announcement& announcement) {
 
 void Engine::Ledger::EndWaits(uint64_t now_ms) {
   for (size_t i = 0; i < step_waits.size();) {
-    if (now_ms >= step_waits[i].until_ms) {
+    if (waits_ended || now_ms >= step_waits[i].until_ms) {
       step_waits[i].watcher(loop, true);
       step_waits.erase(step_waits.begin() + static_cast<std::ptrdiff_t>(i));
     } else {
@@ -201,15 +201,24 @@ void Engine::NextInRound(std::unique_ptr<Round> round) {
                auto& all = round->answer.assignments;
                all.insert(all.end(), reply.assignments.begin(), reply.assignments.end());
                round->answer.reason = reply.reason;
+               // The shard answers without a wait: no further round would find anything else.
+               if (reply.reason == "draining") return round->done(std::move(round->answer));
                NextInRound(std::move(round));
              });
 }
 
 void Engine::WatchStep(StepId step, uint32_t wait_ms, StepWatcher watcher) {
   ledger_.serial.Post([this, step, wait_ms, watcher = std::move(watcher)]() mutable {
-    if (watcher(ledger_.loop, wait_ms == 0)) return;
-    if (wait_ms == 0) return;
+    const bool at_once = wait_ms == 0 || ledger_.waits_ended;
+    if (watcher(ledger_.loop, at_once) || at_once) return;
     ledger_.step_waits.push_back({step, NowMs() + wait_ms, std::move(watcher)});
+  });
+}
+
+void Engine::EndStepWaits() {
+  ledger_.serial.Post([this] {
+    ledger_.waits_ended = true;
+    ledger_.EndWaits(NowMs());
   });
 }
 

@@ -114,6 +114,8 @@ class Engine {
 
   // Calls `watcher` now, whenever the step changes, and at the end of the wait.
   void WatchStep(StepId step, uint32_t wait_ms, StepWatcher watcher);
+  // Ends all waits for steps, and those that come later at once: the daemon goes down.
+  void EndStepWaits();
   // Calls `watcher` with the newest announcements now, and with each new one, until it is removed.
   uint64_t WatchPolicy(PolicyWatcher watcher);
   void UnwatchPolicy(uint64_t id);
@@ -145,6 +147,7 @@ class Engine {
     LedgerLoop loop;
     Calls<ledger::Reply> calls;
     std::vector<StepWait> step_waits;
+    bool waits_ended = false;
     std::vector<std::pair<uint64_t, PolicyWatcher>> policy_watchers;
   };
   struct Shard final : ShardPort {

@@ -118,6 +118,10 @@ class EvalWaits {
     }
     v1::EvalResult result;
     ToWire(*sum, context_->engine->shards(), &result);
+    if (!result.done() && context_->draining) {
+      return answer->Fail(absl::UnavailableError(
+          absl::StrCat("eval_run: ", run.value, " is not done, and the daemon is draining")));
+    }
     if (!result.done() && node::Engine::NowMs() < until_ms && !answer->cancelled()) {
       absl::MutexLock lock(&mutex_);
       waits_.push_back({run, until_ms, std::move(answer)});

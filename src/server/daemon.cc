@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <cstdio>
 #include <fstream>
 #include <random>
 #include <thread>
@@ -13,6 +15,7 @@
 #include "base/check.h"
 #include "server/admin.h"
 #include "server/grpc/fetch_stream.h"
+#include "server/grpc/files.h"
 #include "server/grpc/push_stream.h"
 #include "server/grpc/reflection.h"
 #include "server/log.h"
@@ -54,6 +57,7 @@ Daemon::Daemon(const node::Config& config)
       push_port_(engine_.get(), &catalog_, &payloads_, &contents_, &metrics_),
       fetch_port_(engine_.get(), &clients_),
       relief_(&context_),
+      push_stalls_(&context_, &push_watch_),
       wait_sampler_(&context_) {
   context_.engine = engine_.get();
   context_.catalog = &catalog_;
@@ -99,13 +103,15 @@ void Daemon::AddServices() {
   AddStatusMethods(&context_, &methods_);
   ticker_.Add(kLookMs, [this](uint64_t now_ms) { relief_.Tick(now_ms); });
   ticker_.Add(kLookMs, [this](uint64_t now_ms) { wait_sampler_.Tick(now_ms); });
+  ticker_.Add(kLookMs, [this](uint64_t now_ms) { push_stalls_.Tick(now_ms); });
   live_config_.OnChange([this](const node::Config& changed) { Apply(changed); });
   const PushOptions push{
       .engine = &push_port_,
       .store = &payloads_,
       .limits = {.rollout_bytes_max = config_.limits_rollout_bytes_max,
                  .frames_in_flight_max = static_cast<uint32_t>(config_.limits_stream_frames_max),
-                 .bytes_in_flight_max = config_.limits_stream_bytes_max}};
+                 .bytes_in_flight_max = config_.limits_stream_bytes_max},
+      .watch = &push_watch_};
   methods_.AddStream("/forebay.v1.ActorService/Push", MakePushStream(push));
   methods_.AddStream("/forebay.v1.ActorService/PushGroup", MakePushGroupStream(push));
   FetchOptions fetch{.engine = &fetch_port_, .store = &payloads_};
@@ -168,8 +174,7 @@ absl::Status Daemon::Listen() {
   if (!config_.listen_grpc.empty()) grpc.port = rpc_server_->ports()[0];
   HostPort http;
   FOREBAY_RETURN_IF_ERROR(ListenHttp(&http));
-  Announce(grpc, http);
-  return absl::OkStatus();
+  return Announce(grpc, http);
 }
 
 std::shared_ptr<Observation> Daemon::Look() {
@@ -204,12 +209,15 @@ absl::Status Daemon::ListenHttp(HostPort* http) {
     if (context_.draining) return HttpPage{.status = 503, .body = "draining\n"};
     return Look() == nullptr ? stuck : HttpPage{.body = "ready\n"};
   });
-  FOREBAY_RETURN_IF_ERROR(http_server_.Start(address->host, address->port));
+  if (absl::Status status = http_server_.Start(address->host, address->port); !status.ok()) {
+    return absl::Status(status.code(),
+                        absl::StrCat(status.message(), ": ", WhyNotListen(config_.listen_http)));
+  }
   *http = {address->host, http_server_.port()};
   return absl::OkStatus();
 }
 
-void Daemon::Announce(const HostPort& grpc, const HostPort& http) {
+absl::Status Daemon::Announce(const HostPort& grpc, const HostPort& http) {
   const auto text = [](const HostPort& address) {
     return address.port == 0 ? std::string() : absl::StrCat(address.host, ":", address.port);
   };
@@ -223,25 +231,50 @@ void Daemon::Announce(const HostPort& grpc, const HostPort& http) {
        {"shards", config_.shards},
        {"payload_bytes_max", config_.memory_payload_bytes_max},
        {"rollout_bytes_max", config_.limits_rollout_bytes_max}});
-  if (config_.listen_announce_file.empty()) return;
+  return WriteAnnounceFile(absl::StrCat(
+      "{\"grpc\": ", JsonText(grpc_address), ", \"unix\": ", JsonText(unix_path_),
+      ", \"http\": ", JsonText(text(http)), ", \"pid\": ", static_cast<int64_t>(getpid()), "}\n"));
+}
+
+absl::Status Daemon::WriteAnnounceFile(const std::string& text) const {
+  const std::string& path = config_.listen_announce_file;
+  if (path.empty()) return absl::OkStatus();
   // Written aside and renamed: who waits for the file sees all of it.
-  const std::string aside = absl::StrCat(config_.listen_announce_file, ".new");
-  std::ofstream(aside) << "{\"grpc\": " << JsonText(grpc_address)
-                       << ", \"unix\": " << JsonText(unix_path_)
-                       << ", \"http\": " << JsonText(text(http)) << ", \"pid\": " << getpid()
-                       << "}\n";
-  std::rename(aside.c_str(), config_.listen_announce_file.c_str());
+  const std::string aside = absl::StrCat(path, ".new");
+  errno = 0;
+  std::ofstream file(aside);
+  file << text;
+  file.close();
+  if (!file) return FileError("listen.announce_file", "write", aside, errno);
+  if (std::rename(aside.c_str(), path.c_str()) == 0) return absl::OkStatus();
+  const int error = errno;
+  unlink(aside.c_str());
+  return FileError("listen.announce_file", "replace", path, error);
 }
 
 // Nothing is under way that could still come to an end: no leases are out, or nobody is connected.
 bool Daemon::Idle() {
-  uint64_t running = 0;
-  for (const auto& method : methods_.methods()) running += method.stats.running;
-  if (running == 0) return true;
   const auto seen = Look();
   if (seen == nullptr) return false;
-  return std::ranges::all_of(seen->sources,
-                             [](const auto& source) { return source.in_flight == 0; });
+  uint64_t leases = 0, running = 0;
+  for (const auto& source : seen->sources) leases += source.in_flight;
+  for (const auto& method : methods_.methods()) running += method.stats.running;
+  leases_out_ = leases;
+  return running == 0 || leases == 0;
+}
+
+void Daemon::LogCutOff() const {
+  uint64_t calls = 0;
+  std::string methods;
+  for (const auto& method : methods_.methods()) {
+    const uint64_t running = method.stats.running;
+    if (running == 0) continue;
+    calls += running;
+    absl::StrAppend(&methods, methods.empty() ? "" : ", ", running, " ",
+                    method.name.substr(method.name.rfind('/') + 1));
+  }
+  Log(LogLevel::kWarning, "a second signal: ended at once, what ran was cut off",
+      {{"calls", calls}, {"methods", methods}, {"leases", leases_out_.load()}});
 }
 
 void Daemon::Drain() {
@@ -253,6 +286,7 @@ void Daemon::Drain() {
   ForEachShard(
       engine_.get(), [](node::ShardLoop& loop, uint64_t) { loop.primary().SetDraining(true); },
       [] {});
+  engine_->EndStepWaits();
   // Half of the time for actors to hear of it and to save what they have, the rest for calls to
   // end.
   const auto actors_until = until - drain / 2;
@@ -261,8 +295,8 @@ void Daemon::Drain() {
   }
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
       until - std::chrono::steady_clock::now());
-  ticker_.Stop();
   rpc_server_->Shutdown(std::max(left, std::chrono::milliseconds(0)));
+  ticker_.Stop();
   Log(LogLevel::kInfo, "stopped");
 }
 

@@ -5,6 +5,7 @@
 // threads of its own.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -21,11 +22,13 @@
 #include "server/grpc/auth.h"
 #include "server/grpc/health.h"
 #include "server/grpc/method_table.h"
+#include "server/grpc/push_watch.h"
 #include "server/grpc/rpc_server.h"
 #include "server/http_server.h"
 #include "server/live_config.h"
 #include "server/observation.h"
 #include "server/push_port.h"
+#include "server/push_stalls.h"
 #include "server/run_metrics.h"
 #include "server/services.h"
 #include "server/stores.h"
@@ -45,6 +48,8 @@ class Daemon {
   // Hands out nothing more, lets what runs come to its end within shutdown.drain_ms, then stops
   // serving.
   void Drain();
+  // Says in the log what an end at once cuts off. Any thread, as long as the daemon lives.
+  void LogCutOff() const;
 
  private:
   explicit Daemon(const node::Config& config);
@@ -54,7 +59,8 @@ class Daemon {
   absl::Status ListenHttp(HostPort* http);
   // What was seen now; null when the loops do not answer.
   std::shared_ptr<Observation> Look();
-  void Announce(const HostPort& grpc, const HostPort& http);
+  absl::Status Announce(const HostPort& grpc, const HostPort& http);
+  absl::Status WriteAnnounceFile(const std::string& text) const;
   bool Idle();
   void Apply(const node::Config& changed);
 
@@ -72,6 +78,8 @@ class Daemon {
   Ticker ticker_;
   ServiceContext context_;
   BudgetRelief relief_;
+  PushWatch push_watch_;
+  PushStalls push_stalls_;
   WaitSampler wait_sampler_;
   Health health_;
   MethodTable methods_;
@@ -79,6 +87,7 @@ class Daemon {
   std::string unix_path_;
   std::unique_ptr<RpcServer> rpc_server_;
   HttpServer http_server_;
+  std::atomic<uint64_t> leases_out_{0};  // as Idle saw it last
 };
 
 }  // namespace forebay::server

@@ -2,10 +2,11 @@
 
 #include <sys/stat.h>
 
-#include <fstream>
+#include <cerrno>
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "server/grpc/files.h"
 
 namespace forebay::server {
 namespace {
@@ -28,14 +29,14 @@ bool RoleOf(const std::string& name, Role* role) {
 
 absl::Status ReadTokens(const std::string& path, TokenAuthorizer* authorizer) {
   struct stat info {};
-  std::ifstream file(path);
-  if (!file || stat(path.c_str(), &info) != 0) {
-    return absl::NotFoundError(absl::StrCat("auth.tokens_file: cannot read '", path, "'"));
-  }
+  auto text = ReadFile("auth.tokens_file", path);
+  if (!text.ok()) return text.status();
+  if (stat(path.c_str(), &info) != 0) return FileError("auth.tokens_file", "read", path, errno);
   if ((info.st_mode & 077) != 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("auth.tokens_file: '", path, "' can be read by others; make its mode 0600"));
   }
+  std::istringstream file(*text);
   std::string line;
   int tokens = 0;
   for (int number = 1; std::getline(file, line); ++number) {

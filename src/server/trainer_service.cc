@@ -67,9 +67,15 @@ void AttachTrainer(ServiceContext* context, v1::AttachTrainerRequest request,
       });
 }
 
+// The clients ask again, and then meet the next daemon.
+absl::Status Draining(StepId id) {
+  return absl::UnavailableError(
+      absl::StrCat("step ", id.value, " gets no more groups: the daemon is draining"));
+}
+
 // True when the answer went out: the step is sealed (or what else ends the wait), or the wait is
 // over.
-bool AnswerOpenStep(node::LedgerLoop& loop, StepId id, bool timed_out,
+bool AnswerOpenStep(node::LedgerLoop& loop, StepId id, bool timed_out, bool draining,
                     TypedResponder<v1::OpenStepResponse>* responder) {
   const auto* step = loop.state().step(id);
   if (step == nullptr) {
@@ -78,6 +84,10 @@ bool AnswerOpenStep(node::LedgerLoop& loop, StepId id, bool timed_out,
   }
   if (step->state == ledger::StepState::kOpen && !timed_out && !responder->cancelled())
     return false;
+  if (step->state == ledger::StepState::kOpen && draining) {
+    responder->Fail(Draining(id));
+    return true;
+  }
   if (step->state == ledger::StepState::kAborted && !step->failure.empty()) {
     responder->Fail(absl::FailedPreconditionError(
         absl::StrCat("step ", id.value, " was aborted: ", step->failure)));
@@ -106,15 +116,15 @@ void OpenStep(ServiceContext* context, v1::OpenStepRequest request,
       [context, step, wait_ms = request.wait_ms(),
        answer = Share(std::move(responder))](ledger::StatusReply&& reply) {
         if (!reply.status.ok()) return answer->Fail(reply.status);
-        context->engine->WatchStep(step, wait_ms,
-                                   [step, answer](node::LedgerLoop& loop, bool timed_out) {
-                                     return AnswerOpenStep(loop, step, timed_out, answer.get());
-                                   });
+        context->engine->WatchStep(
+            step, wait_ms, [context, step, answer](node::LedgerLoop& loop, bool timed_out) {
+              return AnswerOpenStep(loop, step, timed_out, context->draining, answer.get());
+            });
       });
 }
 
 bool AnswerScalars(const ledger::State& state, Generation generation, StepId id, bool timed_out,
-                   TypedResponder<v1::FetchScalarsResponse>* responder) {
+                   bool draining, TypedResponder<v1::FetchScalarsResponse>* responder) {
   if (auto status = state.CheckGeneration(generation); !status.ok()) {
     responder->Fail(status);
     return true;
@@ -126,6 +136,10 @@ bool AnswerScalars(const ledger::State& state, Generation generation, StepId id,
   }
   if (step->state == ledger::StepState::kOpen) {
     if (!timed_out) return false;
+    if (draining) {
+      responder->Fail(Draining(id));
+      return true;
+    }
     responder->Fail(absl::DeadlineExceededError(
         absl::StrCat("step ", id.value, " is not reserved yet: ", step->totals.groups, " groups")));
     return true;
@@ -155,9 +169,10 @@ void FetchScalars(ServiceContext* context, v1::FetchScalarsRequest request,
   if (auto status = CheckWait(request.wait_ms()); !status.ok()) return responder.Fail(status);
   context->engine->WatchStep(
       StepId(request.step()), request.wait_ms(),
-      [generation = Generation(request.generation()), step = StepId(request.step()),
+      [context, generation = Generation(request.generation()), step = StepId(request.step()),
        answer = Share(std::move(responder))](node::LedgerLoop& loop, bool timed_out) {
-        return AnswerScalars(loop.state(), generation, step, timed_out, answer.get());
+        return AnswerScalars(loop.state(), generation, step, timed_out, context->draining,
+                             answer.get());
       });
 }
 

@@ -49,6 +49,8 @@ class IncomingRollouts {
   uint64_t left() const { return left_; }
   // Of the first rollout that takes memory; names who waits.
   uint64_t first_attempt() const { return first_attempt_; }
+  // Of the rollout that is not whole; only while left() is above 0.
+  const shard::LeaseRef& lease_at_hand() const { return pushed_[next_].meta.lease; }
   const std::shared_ptr<const codec::NameTable>& names() const { return names_; }
 
   // Rollouts from `begin` on that have ended, once: those refused are appended to `refused`, the

@@ -10,6 +10,7 @@
 #include "codec/actor_messages.h"
 #include "codec/push_frame.h"
 #include "server/grpc/incoming_rollout.h"
+#include "server/grpc/status.h"
 
 namespace forebay::server {
 namespace {
@@ -61,6 +62,8 @@ class PushStream final : public StreamHandler {
   void GoOn();
   void End(const absl::Status& status);
   bool MayRead() const;
+  void Watch();
+  void EndStalled(uint64_t frames, const std::string& why);
 
   const PushOptions options_;
   const bool groups_;
@@ -82,6 +85,8 @@ class PushStream final : public StreamHandler {
 
   // Rollouts whose headers have come. Those below next_ have ended; next_ is being filled.
   IncomingRollouts incoming_;
+  uint64_t watch_ = 0;         // 0: no rollout is half here
+  uint64_t watch_frames_ = 0;  // that left it so
   PushGroupRequest group_;
 
   std::deque<FrameRecord> frames_;  // oldest first
@@ -190,7 +195,34 @@ void PushStream::StorePayload() {
   incoming_.Fill(frame_.payload(), &options_.store->budget());
   slices_.clear();
   PushEnded(begin, &frames_.back());
+  if (incoming_.left() > 0 || watch_ != 0) Watch();
   FlushReplies();
+}
+
+// A rollout that is half here holds memory for the rest of it.
+void PushStream::Watch() {
+  if (options_.watch == nullptr) return;
+  if (incoming_.left() == 0) {
+    options_.watch->Forget(std::exchange(watch_, 0));
+    return;
+  }
+  if (watch_ == 0) {
+    watch_ = options_.watch->Begin([this, ref = ref_](uint64_t frames, const std::string& why) {
+      ref.Post([this, frames, why] { EndStalled(frames, why); });
+    });
+  }
+  options_.watch->Came(watch_, ++watch_frames_, incoming_.lease_at_hand());
+}
+
+void PushStream::EndStalled(uint64_t frames, const std::string& why) {
+  if (ended_ || watch_ == 0 || frames != watch_frames_) return;  // it went on meanwhile
+  constexpr uint32_t kRetryMs = 1000;
+  // The client may be frozen or out of reach: the end of the call may be long in coming.
+  const uint64_t left = incoming_.left();
+  incoming_.Clear();
+  End(WithRetryAfter(
+      absl::ResourceExhaustedError(absl::StrCat("payload: lacks ", left, " bytes, ", why)),
+      kRetryMs));
 }
 
 // Hands what has ended in this frame to the engine; what was refused is answered with it.
@@ -343,6 +375,7 @@ void PushStream::End(const absl::Status& status) {
 
 void PushStream::OnDone() {
   ended_ = true;
+  if (watch_ != 0) options_.watch->Forget(watch_);
   storage::PayloadBudget& budget = options_.store->budget();
   // A waiter that was admitted meanwhile holds its reservation, and its task will not run any more.
   if (waiter_.has_value() && !budget.Cancel(*waiter_)) budget.Unreserve(waits_for_bytes_);

@@ -18,6 +18,7 @@
 #include "base/ids.h"
 #include "codec/name_table.h"
 #include "codec/rollout_header.h"
+#include "server/grpc/push_watch.h"
 #include "server/grpc/rpc.h"
 #include "shard/messages.h"
 #include "storage/payload_store.h"
@@ -69,9 +70,11 @@ struct PushOptions {
   PushEngine* engine = nullptr;
   storage::PayloadStore* store = nullptr;
   PushLimits limits;
+  // Knows of the streams that wait for the rest of a rollout; none: nobody looks after them.
+  PushWatch* watch = nullptr;
 };
 
-// The options are copied; engine and store outlive the server.
+// The options are copied; engine, store and watch outlive the server.
 StreamFactory MakePushStream(const PushOptions& options);
 StreamFactory MakePushGroupStream(const PushOptions& options);
 

@@ -3,14 +3,13 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/security/server_credentials.h>
 
-#include <fstream>
-#include <iterator>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/grpc/call.h"
+#include "server/grpc/files.h"
 #include "server/grpc/poller.h"
 
 namespace forebay::server {
@@ -22,23 +21,17 @@ constexpr int kKeepaliveMs = 30'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
 constexpr int kClientPingIntervalMs = 5'000;
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat("cannot read ", path));
-  return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-}
-
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Credentials(const TlsFiles& tls) {
   if (tls.certificate.empty()) return grpc::InsecureServerCredentials();
-  auto certificate = ReadFile(tls.certificate);
+  auto certificate = ReadFile("tls.cert", tls.certificate);
   if (!certificate.ok()) return certificate.status();
-  auto key = ReadFile(tls.key);
+  auto key = ReadFile("tls.key", tls.key);
   if (!key.ok()) return key.status();
   grpc::SslServerCredentialsOptions options(
       tls.client_ca.empty() ? GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE
                             : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   if (!tls.client_ca.empty()) {
-    auto ca = ReadFile(tls.client_ca);
+    auto ca = ReadFile("tls.client_ca", tls.client_ca);
     if (!ca.ok()) return ca.status();
     options.pem_root_certs = *std::move(ca);
   }
@@ -47,6 +40,24 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Credentials(const TlsFi
 }
 
 bool IsUnix(const std::string& address) { return absl::StartsWith(address, "unix:"); }
+
+// gRPC does not say why it cannot listen.
+absl::Status CannotListen(const std::string& address, const TlsFiles& tls) {
+  const std::string why = WhyNotListen(address);
+  if (!why.empty()) {
+    return absl::UnavailableError(absl::StrCat(IsUnix(address) ? "listen.unix" : "listen.grpc",
+                                               ": cannot listen on ", address, ": ", why));
+  }
+  if (tls.certificate.empty() || IsUnix(address)) {
+    return absl::UnavailableError(absl::StrCat("cannot listen on ", address));
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "tls.cert, tls.key: '", tls.certificate, "' and '", tls.key,
+      "' are not a PEM certificate chain and its key",
+      tls.client_ca.empty()
+          ? ""
+          : absl::StrCat(", or tls.client_ca '", tls.client_ca, "' holds no PEM certificate")));
+}
 
 bool IsLoopback(const std::string& address) {
   const std::string host = address.substr(0, address.rfind(':'));
@@ -122,7 +133,7 @@ absl::Status RpcServer::Impl::Start(const RpcServerOptions& options, MethodTable
   server_ = builder.BuildAndStart();
   for (size_t i = 0; i < ports->size(); ++i) {
     if ((*ports)[i] == 0) {
-      return absl::UnavailableError(absl::StrCat("cannot listen on ", options.addresses[i]));
+      return CannotListen(options.addresses[i], options.tls);
     }
     if (IsUnix(options.addresses[i])) (*ports)[i] = 0;
   }

@@ -3,11 +3,14 @@
 // One thread at a time, but for streams, whose reading and writing may be two.
 #pragma once
 
+#include <arpa/inet.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/codegen/client_unary_call.h>
 #include <grpcpp/impl/codegen/rpc_method.h>
 #include <grpcpp/support/sync_stream.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -46,6 +49,7 @@ class DaemonTest : public ::testing::Test {
     announced_.assign(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetMaxReceiveMessageSize(-1);
     channel_ = grpc::CreateCustomChannel("unix:" + folder_ + "/socket",
                                          grpc::InsecureChannelCredentials(), arguments);
   }
@@ -106,6 +110,25 @@ class DaemonTest : public ::testing::Test {
     return std::unique_ptr<PushStream>(
         grpc::internal::ClientReaderWriterFactory<grpc::ByteBuffer, grpc::ByteBuffer>::Create(
             channel_.get(), rpc, context));
+  }
+
+  // What the HTTP server answers, headers included.
+  std::string Get(const std::string& path) {
+    const std::string address = Announced("http");
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+    inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
+    const std::string request = "GET " + path + " HTTP/1.0\r\n\r\n";
+    EXPECT_EQ(write(fd, request.data(), request.size()), static_cast<ssize_t>(request.size()));
+    std::string answer;
+    char buffer[4096];
+    for (ssize_t n; (n = read(fd, buffer, sizeof(buffer))) > 0;)
+      answer.append(buffer, static_cast<size_t>(n));
+    close(fd);
+    return answer;
   }
 
   // ---- the usual run

@@ -1,8 +1,5 @@
 // The daemon as its clients see it.
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 #include <cmath>
 #include <limits>
@@ -27,23 +24,6 @@ class Serving : public DaemonTest {
       pushed += static_cast<int>(PushOne(Frame(assignment, tokens, pushed % 2)).accepted());
     }
     return pushed;
-  }
-  std::string Get(const std::string& path) {
-    const std::string address = Announced("http");
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
-    inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
-    const std::string request = "GET " + path + " HTTP/1.0\r\n\r\n";
-    EXPECT_EQ(write(fd, request.data(), request.size()), static_cast<ssize_t>(request.size()));
-    std::string answer;
-    char buffer[4096];
-    for (ssize_t n; (n = read(fd, buffer, sizeof(buffer))) > 0;)
-      answer.append(buffer, static_cast<size_t>(n));
-    close(fd);
-    return answer;
   }
 };
 

@@ -2,11 +2,15 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <iterator>
@@ -19,7 +23,9 @@ extern char** environ;
 namespace forebay {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class Program : public ::testing::Test {
  protected:
@@ -103,6 +109,90 @@ TEST_F(Program, AnAddressThatItCannotHaveEndsItWithThree) {
   Start({"--listen.grpc=0.0.0.0:0", "--listen.unix=", "--listen.http="});
   EXPECT_EQ(End(), 3);
   EXPECT_THAT(Output(), HasSubstr("not loopback"));
+}
+
+// The line of a refusal to start, which must end with three.
+class Refused : public Program {
+ protected:
+  std::string Refusal(std::vector<std::string> arguments) {
+    for (const char* more : {"--listen.unix=", "--listen.http=", "--listen.grpc=127.0.0.1:0"}) {
+      const std::string entry = std::string(more).substr(0, std::string(more).find('=') + 1);
+      const auto given = [&](const std::string& a) { return a.rfind(entry, 0) == 0; };
+      if (std::none_of(arguments.begin(), arguments.end(), given)) arguments.push_back(more);
+    }
+    Start(arguments);
+    const int code = End();
+    EXPECT_TRUE(code == 2 || code == 3) << code << ": " << Output();
+    EXPECT_THAT(Output(), Not(HasSubstr("SIG")));
+    return Output();
+  }
+  std::string File(const std::string& name, const std::string& text, mode_t mode = 0600) {
+    const std::string path = folder_ + "/" + name;
+    std::ofstream(path) << text;
+    chmod(path.c_str(), mode);
+    files_.push_back(path);
+    return path;
+  }
+  ~Refused() override {
+    for (const auto& path : files_) unlink(path.c_str());
+  }
+  std::vector<std::string> files_;
+};
+
+TEST_F(Refused, AnAnnounceFileThatCannotBeWrittenIsNamedWithTheReason) {
+  const std::string nowhere = folder_ + "/no/folder/announced";
+  EXPECT_THAT(Refusal({"--listen.announce_file=" + nowhere}),
+              AllOf(HasSubstr("listen.announce_file"), HasSubstr(nowhere),
+                    HasSubstr("No such file or directory")));
+  EXPECT_THAT(Refusal({"--listen.announce_file=" + folder_}),
+              AllOf(HasSubstr("listen.announce_file"), HasSubstr("Is a directory")));
+  EXPECT_NE(access((folder_ + ".new").c_str(), F_OK), 0);
+}
+
+TEST_F(Refused, EveryFileThatCannotBeReadIsNamedWithTheReason) {
+  const std::string there = File("there", "text");
+  const std::string gone = folder_ + "/gone";
+  const auto names = [](const char* entry, const std::string& path) {
+    return AllOf(HasSubstr(entry), HasSubstr(path), HasSubstr("No such file or directory"));
+  };
+  EXPECT_THAT(Refusal({"--tls.cert=" + gone, "--tls.key=" + there}), names("tls.cert", gone));
+  EXPECT_THAT(Refusal({"--tls.cert=" + there, "--tls.key=" + gone}), names("tls.key", gone));
+  EXPECT_THAT(Refusal({"--tls.cert=" + there, "--tls.key=" + there, "--tls.client_ca=" + gone}),
+              names("tls.client_ca", gone));
+  EXPECT_THAT(Refusal({"--auth.tokens_file=" + gone}), names("auth.tokens_file", gone));
+  EXPECT_THAT(Refusal({"--config=" + gone}), names("--config", gone));
+  EXPECT_THAT(Refusal({"--tls.cert=" + folder_, "--tls.key=" + there}),
+              AllOf(HasSubstr("tls.cert"), HasSubstr("Is a directory")));
+}
+
+TEST_F(Refused, FilesThatHoldNoCertificateAreNamed) {
+  const std::string cert = File("cert", "not PEM"), key = File("key", "neither");
+  EXPECT_THAT(Refusal({"--tls.cert=" + cert, "--tls.key=" + key}),
+              AllOf(HasSubstr("tls.cert"), HasSubstr(cert), HasSubstr(key), HasSubstr("PEM")));
+}
+
+TEST_F(Refused, ASocketOrAddressThatCannotBeHadIsNamedWithTheReason) {
+  const std::string nowhere = folder_ + "/no/folder/socket";
+  EXPECT_THAT(
+      Refusal({"--listen.unix=" + nowhere}),
+      AllOf(HasSubstr("listen.unix"), HasSubstr(nowhere), HasSubstr("No such file or directory")));
+  const std::string file = File("file", "text");
+  EXPECT_THAT(Refusal({"--listen.unix=" + file}),
+              AllOf(HasSubstr("listen.unix"), HasSubstr(file), HasSubstr("is no socket")));
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in taken{};
+  taken.sin_family = AF_INET;
+  taken.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(taken);
+  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&taken), size), 0);
+  ASSERT_EQ(listen(fd, 1), 0);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&taken), &size);
+  const std::string address = "127.0.0.1:" + std::to_string(ntohs(taken.sin_port));
+  for (const std::string entry : {"listen.grpc", "listen.http"}) {
+    EXPECT_THAT(Refusal({"--" + entry + "=" + address}),
+                AllOf(HasSubstr(entry), HasSubstr(address), HasSubstr("Address already in use")));
+  }
+  close(fd);
 }
 
 TEST_F(Program, ServesUntilItIsToldToEnd) {
