@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import math
 import threading
 import time
 import weakref
@@ -198,7 +199,7 @@ class LeaseKeeper:
     def _acquire(self) -> None:
         meter().enter_thread()
         backoff = Backoff()
-        complained = time.monotonic()
+        complained = worked = time.monotonic()
         while True:
             with self._condition:
                 while self._acquiring and len(self._leases) >= self._slots:
@@ -229,6 +230,11 @@ class LeaseKeeper:
             backoff.reset()
             complained = time.monotonic()
             self._take(response)
+            if response.assignments or self._leases:
+                worked = time.monotonic()
+            elif time.monotonic() > worked + COMPLAIN_EVERY_S:
+                log.warning("actor %s has had nothing to do for a while: %s", self.name, self.waiting)
+                worked = math.inf  # once is enough, until there is work again
             if not response.assignments:
                 self._scope.wait(response.retry_after_ms / 1000)
         meter().leave_thread()

@@ -251,7 +251,7 @@ class Trainer:
                     f"step {number} is not there after {now - begin:.0f} s: {waited_for or 'no reason given'}"
                 )
             if now > complained + COMPLAIN_EVERY_S:
-                log.info("step %d: %s", number, waited_for)
+                log.warning("step %d has waited %.0f s: %s", number, now - begin, waited_for)
                 complained = now
 
     def _set_advantages(self, number: int) -> None:
