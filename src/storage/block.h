@@ -39,6 +39,8 @@ class Block {
   char* data() const { return data_; }
   size_t size() const { return size_; }
 
+  // Whether the caller's reference is the only one.
+  bool unshared() const { return references_.load(std::memory_order_acquire) == 1; }
   void Ref() { references_.fetch_add(1, std::memory_order_relaxed); }
   void Unref() {
     if (DropReference()) Delete();

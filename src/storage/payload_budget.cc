@@ -18,7 +18,8 @@ void PayloadBudget::Orphan() {
   {
     absl::MutexLock lock(&mutex_);
     waiters_.clear();
-    waiting_.store(0);
+    readers_.clear();
+    CountWaiting();
   }
   LetGo(1);
 }
@@ -57,38 +58,83 @@ void PayloadBudget::Free(uint64_t bytes) {
 
 bool PayloadBudget::TryReserve(uint64_t bytes) {
   // Those who came before go first.
-  return waiting_.load() == 0 && Grab(bytes, ordinary_max());
+  return waiting_.load() == 0 && GrabEvicting(bytes, ordinary_max());
 }
 
 void PayloadBudget::Unreserve(uint64_t bytes) {
   if (bytes > 0) Free(bytes);
 }
 
-WaiterId PayloadBudget::Await(uint64_t bytes, uint64_t tag, std::function<void()> admitted) {
-  WaiterId id;
+uint64_t PayloadBudget::Shortage(uint64_t bytes, uint64_t limit) const {
+  const uint64_t used = used_.load();
+  return used + bytes > limit ? used + bytes - limit : 0;
+}
+
+bool PayloadBudget::GrabEvicting(uint64_t bytes, uint64_t limit) {
+  while (!Grab(bytes, limit)) {
+    if (!evict_ || bytes > limit) return false;
+    const uint64_t shortage = Shortage(bytes, limit);
+    if (shortage > 0 && evict_(shortage, false) == 0) return false;
+  }
+  return true;
+}
+
+WaiterId PayloadBudget::Enqueue(std::deque<Waiting>* queue, BudgetWaiter waiter,
+                                std::function<void()> admitted) {
   {
     absl::MutexLock lock(&mutex_);
-    id = ++last_waiter_;
-    waiters_.push_back({{id, bytes, tag}, std::move(admitted)});
-    waiting_.store(waiters_.size());
+    waiter.id = ++last_waiter_;
+    queue->push_back({waiter, std::move(admitted)});
+    CountWaiting();
   }
   ServeWaiters();
-  return id;
+  EvictForWaiters();
+  return waiter.id;
+}
+
+WaiterId PayloadBudget::Await(uint64_t bytes, uint64_t tag, std::function<void()> admitted) {
+  return Enqueue(&waiters_, {.bytes = bytes, .tag = tag}, std::move(admitted));
+}
+
+WaiterId PayloadBudget::AwaitRead(uint64_t bytes, std::function<void()> admitted) {
+  return Enqueue(&readers_, {.bytes = bytes}, std::move(admitted));
+}
+
+void PayloadBudget::EvictForWaiters() {
+  if (!evict_) return;
+  while (waiting_.load() > 0) {
+    uint64_t shortage;
+    bool reading;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (readers_.empty() && waiters_.empty()) return;
+      reading = !readers_.empty();
+      shortage = reading ? Shortage(readers_.front().waiter.bytes, bytes_max_.load())
+                         : Shortage(waiters_.front().waiter.bytes, ordinary_max());
+    }
+    if (shortage > 0 && evict_(shortage, reading) == 0) return;
+    ServeWaiters();
+  }
 }
 
 bool PayloadBudget::Cancel(WaiterId id) {
   bool found = false;
   {
     absl::MutexLock lock(&mutex_);
-    const auto at = std::find_if(waiters_.begin(), waiters_.end(),
-                                 [id](const Waiting& w) { return w.waiter.id == id; });
-    if (at != waiters_.end()) {
+    for (auto* const queue : {&readers_, &waiters_}) {
+      const auto at = std::find_if(queue->begin(), queue->end(),
+                                   [id](const Waiting& w) { return w.waiter.id == id; });
+      if (at == queue->end()) continue;
       found = true;
-      waiters_.erase(at);
-      waiting_.store(waiters_.size());
+      queue->erase(at);
+      CountWaiting();
+      break;
     }
   }
-  if (found) ServeWaiters();  // one behind it may fit
+  if (found) {  // one behind it may fit
+    ServeWaiters();
+    EvictForWaiters();
+  }
   return found;
 }
 
@@ -101,25 +147,39 @@ std::vector<BudgetWaiter> PayloadBudget::Waiters() const {
 }
 
 bool PayloadBudget::AdmitFromReserve(WaiterId id) {
-  std::function<void()> admitted;
-  {
-    absl::MutexLock lock(&mutex_);
-    const auto at = std::find_if(waiters_.begin(), waiters_.end(),
-                                 [id](const Waiting& w) { return w.waiter.id == id; });
-    if (at == waiters_.end()) return false;
-    if (!Grab(at->waiter.bytes, bytes_max_.load(std::memory_order_relaxed))) return false;
-    admitted = std::move(at->admitted);
-    waiters_.erase(at);
-    waiting_.store(waiters_.size());
+  while (true) {
+    std::function<void()> admitted;
+    uint64_t shortage;
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto at = std::find_if(waiters_.begin(), waiters_.end(),
+                                   [id](const Waiting& w) { return w.waiter.id == id; });
+      if (at == waiters_.end()) return false;
+      const uint64_t limit = bytes_max_.load(std::memory_order_relaxed);
+      if (at->waiter.bytes > limit) return false;
+      shortage = Shortage(at->waiter.bytes, limit);
+      if (Grab(at->waiter.bytes, limit)) {
+        admitted = std::move(at->admitted);
+        waiters_.erase(at);
+        CountWaiting();
+      }
+    }
+    if (admitted) {
+      admitted();
+      return true;
+    }
+    if (!evict_) return false;
+    if (shortage > 0 && evict_(shortage, false) == 0) return false;
   }
-  admitted();
-  return true;
 }
 
 void PayloadBudget::SetLimits(uint64_t bytes_max, uint64_t completion_reserve_bytes) {
   bytes_max_.store(bytes_max, std::memory_order_relaxed);
   completion_reserve_.store(completion_reserve_bytes, std::memory_order_relaxed);
+  const uint64_t excess = Shortage(0, bytes_max);
+  if (evict_ && excess > 0) evict_(excess, false);
   ServeWaiters();
+  EvictForWaiters();
 }
 
 BudgetUse PayloadBudget::use() const {
@@ -130,6 +190,8 @@ BudgetUse PayloadBudget::use() const {
   use.used_bytes = used_.load(std::memory_order_relaxed);
   use.waiters = waiters_.size();
   for (const Waiting& waiting : waiters_) use.waiting_bytes += waiting.waiter.bytes;
+  use.read_waiters = readers_.size();
+  for (const Waiting& waiting : readers_) use.read_waiting_bytes += waiting.waiter.bytes;
   return use;
 }
 
@@ -137,10 +199,14 @@ void PayloadBudget::ServeWaiters() {
   std::vector<std::function<void()>> admitted;
   {
     absl::MutexLock lock(&mutex_);
-    while (!waiters_.empty() && Grab(waiters_.front().waiter.bytes, ordinary_max())) {
-      admitted.push_back(std::move(waiters_.front().admitted));
-      waiters_.pop_front();
-      waiting_.store(waiters_.size());
+    while (!readers_.empty() || !waiters_.empty()) {
+      auto& queue = readers_.empty() ? waiters_ : readers_;
+      const uint64_t limit =
+          readers_.empty() ? ordinary_max() : bytes_max_.load(std::memory_order_relaxed);
+      if (!Grab(queue.front().waiter.bytes, limit)) break;
+      admitted.push_back(std::move(queue.front().admitted));
+      queue.pop_front();
+      CountWaiting();
     }
   }
   for (const std::function<void()>& callback : admitted) callback();

@@ -113,6 +113,14 @@ absl::Status PayloadView::Slices(uint64_t offset, uint64_t size,
   return absl::OkStatus();
 }
 
+void PayloadStore::Load(std::vector<PayloadId> ids, LoadDone done) {
+  std::vector<PayloadView> views;
+  if (absl::Status status = Open(ids, &views); !status.ok()) return done(std::move(status));
+  done(std::move(views));
+}
+
+void PayloadStore::Want(absl::Span<const PayloadId>) {}
+
 absl::Status PayloadStore::Read(PayloadId id, uint64_t offset, uint64_t size,
                                 std::vector<BlockSlice>* out) {
   std::vector<PayloadView> views;

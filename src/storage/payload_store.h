@@ -3,9 +3,9 @@
 //
 // A stored payload is the rollout's encoded header, then its columns' bytes. Writing: reserve the
 // footprint in the budget, fill a PayloadBuilder (copying with crc on the way), Finish. Reading:
-// Open takes references under one lock, slices need none. Thread-safe, except that one builder
-// belongs to one thread at a time. Ids carry a generation: an id that was freed reads NotFound for
-// ever.
+// Load fetches what is not in memory first; Open takes references to what is, under one lock;
+// slices need none. Thread-safe, except that one builder belongs to one thread at a time. An id
+// that was freed reads NotFound, and is not given again soon.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,9 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/ids.h"
 #include "storage/block.h"
@@ -115,16 +117,28 @@ class PayloadStore {
 
   virtual PayloadBudget& budget() = 0;
 
-  // Stores payloads that are written to the end; ids[i] belongs to payloads[i] and can be opened at
-  // once. `done` is called when the bytes are as safe as this store makes them, perhaps before
-  // Finish returns; until then nothing is acknowledged.
+  // Stores payloads that are written to the end. `done` is called when the bytes are as safe as
+  // this store makes them, perhaps before Finish returns; until then nothing is acknowledged.
+  // With done(ok), and not before, ids[i] belongs to payloads[i]; until `done` the ids' memory is
+  // the store's. After an error nothing is stored.
   using Done = std::function<void(const absl::Status&)>;
   virtual void Finish(absl::Span<PayloadBuilder> payloads, absl::Span<PayloadId> ids,
                       Done done) = 0;
 
-  // Takes hold of payloads for reading. NotFound, naming the id, if one is not there; then nothing
-  // is appended.
+  // Takes hold of payloads that are in memory. NotFound, naming the id, if one is not there,
+  // Unavailable if one has to be read back (Load does it); then nothing is appended.
   virtual absl::Status Open(absl::Span<const PayloadId> ids, std::vector<PayloadView>* out) = 0;
+
+  // The same of all payloads: those that are not in memory are read back first, in memory that is
+  // reserved before new pushes get any. `done` is called once, perhaps before Load returns, with a
+  // view for each id, or NotFound; DataLoss, naming file and offset, of damaged bytes;
+  // ResourceExhausted of more than the budget ever holds.
+  using LoadDone = absl::AnyInvocable<void(absl::StatusOr<std::vector<PayloadView>>)>;
+  virtual void Load(std::vector<PayloadId> ids, LoadDone done);
+
+  // These will be loaded soon, in about this order: read in the background what is not in memory,
+  // and keep it there until it is freed, within the store's limits.
+  virtual void Want(absl::Span<const PayloadId> ids);
 
   // Forgets payloads; ids that are not there are ignored. Views and slices taken before stay good,
   // and count until dropped.
