@@ -1,0 +1,250 @@
+#include "storage/log_recovery.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "storage/log_files.h"
+#include "storage/log_format.h"
+#include "storage/log_scan.h"
+#include "storage/snapshot_file.h"
+
+namespace forebay::storage {
+namespace {
+
+// Reads a damaged file once more: what the memory or the bus did to it is no reason to cut.
+constexpr int kReadsMax = 2;
+
+class Recovery {
+ public:
+  Recovery(Blocking disk, const std::string& directory, const std::string& machine,
+           const LogSink& sink)
+      : disk_(std::move(disk)), directory_(directory), machine_(machine), sink_(sink) {}
+
+  absl::StatusOr<RecoveredLog> Run() {
+    const auto entries = disk_.List(directory_);
+    if (!entries.ok()) return entries.status();
+    auto files = LogFilesAmong(*entries, machine_);
+    if (!files.ok()) return files.status();
+    files_ = *std::move(files);
+    FOREBAY_RETURN_IF_ERROR(TakeSnapshot(*entries));
+    FOREBAY_RETURN_IF_ERROR(DropFilesBelow());
+    for (size_t i = 0; i < files_.size(); ++i) FOREBAY_RETURN_IF_ERROR(TakeFile(i));
+    FOREBAY_RETURN_IF_ERROR(disk_.SyncDirectory(directory_));
+    return std::move(result_);
+  }
+
+ private:
+  struct Scanned {
+    io::FileRef file;
+    std::string bytes;
+    std::optional<LogScan> scan;
+  };
+
+  std::string PathOf(const LogFileNameParts& file) const {
+    return absl::StrCat(directory_, "/", LogFileName(machine_, file.number, file.first));
+  }
+  absl::Status Corrupt(const std::string& path, uint64_t offset, absl::string_view what) const {
+    return absl::DataLossError(absl::StrCat(
+        "the log of ", machine_, " is corrupt: ", path, " at offset ", offset, ": ", what,
+        ". Nothing was changed. What is missing was synced once, so this is no torn tail: check "
+        "the "
+        "disk, copy the directory aside, and bring this file back from a copy or another replica. "
+        "With the directory moved away ",
+        machine_, " starts empty, without what it held."));
+  }
+
+  absl::Status TakeSnapshot(const std::vector<io::Entry>& entries);
+  absl::Status DropFilesBelow();
+  absl::Status TakeFile(size_t index);
+  absl::StatusOr<Scanned> ScanFile(size_t index, absl::Status* why);
+  absl::Status CheckHeader(const LogFileNameParts& file, const LogFileHeader& header) const;
+  LogScan Scan(const std::string& bytes, const LogFileHeader& header, LogPosition synced);
+  absl::Status RemoveUnborn(const LogFileNameParts& file, const absl::Status& why);
+  absl::Status EndLast(const std::string& path, const Scanned& scanned);
+  absl::Status Read(const io::FileRef& file, std::string* bytes);
+
+  Blocking disk_;
+  const std::string& directory_;
+  const std::string& machine_;
+  const LogSink& sink_;
+  std::vector<LogFileNameParts> files_;  // those that are needed
+  LogPosition synced_;                   // by the snapshots' names
+  RecoveredLog result_{.next = LogPosition(1)};
+};
+
+absl::Status Recovery::TakeSnapshot(const std::vector<io::Entry>& entries) {
+  const std::vector<LogPosition> positions = SnapshotsAmong(entries);
+  if (!positions.empty()) synced_ = positions.front();
+  for (const LogPosition position : positions) {
+    SnapshotReader reader(disk_, directory_, machine_, position);
+    if (auto status = reader.Check(); !status.ok()) {
+      if (!absl::IsDataLoss(status)) return status;
+      result_.notes.push_back(absl::StrCat("passed over a snapshot: ", status.message()));
+      continue;
+    }
+    FOREBAY_RETURN_IF_ERROR(sink_.begin_snapshot(position));
+    FOREBAY_RETURN_IF_ERROR(reader.Stream(sink_.chunk));
+    FOREBAY_RETURN_IF_ERROR(sink_.end_snapshot());
+    result_.snapshot = position;
+    result_.next = LogPosition(position.value + 1);
+    result_.bytes += reader.bytes();
+    return absl::OkStatus();
+  }
+  return absl::OkStatus();
+}
+
+// Keeps the file that has the first record needed, and those after it.
+absl::Status Recovery::DropFilesBelow() {
+  size_t first = files_.size();
+  while (first > 0 && (first == files_.size() || files_[first].first > result_.next)) --first;
+  if (files_.empty() || files_[first].first > result_.next) {
+    if (files_.empty() && synced_.value == 0) return absl::OkStatus();  // a new machine
+    std::string what = absl::StrCat("no file has record ", result_.next.value);
+    for (const std::string& note : result_.notes) absl::StrAppend(&what, "; ", note);
+    return Corrupt(files_.empty() ? directory_ : PathOf(files_.front()), 0, what);
+  }
+  files_.erase(files_.begin(), files_.begin() + static_cast<ptrdiff_t>(first));
+  result_.file_number = files_.back().number + 1;
+  // Empty files may begin at the same record; the numbers say whether one is missing.
+  for (size_t i = 1; i < files_.size(); ++i) {
+    if (files_[i].number == files_[i - 1].number + 1) continue;
+    return Corrupt(PathOf(files_[i]), 0,
+                   absl::StrCat("its number follows ", files_[i - 1].number,
+                                ": a file in between is missing"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Recovery::Read(const io::FileRef& file, std::string* bytes) {
+  const auto size = disk_.Size(file);
+  if (!size.ok()) return size.status();
+  bytes->resize(*size);
+  const auto read = disk_.Read(file, 0, absl::MakeSpan(bytes->data(), bytes->size()));
+  if (!read.ok()) return read.status();
+  bytes->resize(*read);
+  result_.bytes += *read;
+  return absl::OkStatus();
+}
+
+LogScan Recovery::Scan(const std::string& bytes, const LogFileHeader& header, LogPosition synced) {
+  return ScanLogFile(bytes, header, synced,
+                     [this](LogPosition position, std::string_view record) -> absl::Status {
+                       if (position < result_.next) return absl::OkStatus();
+                       FOREBAY_RETURN_IF_ERROR(sink_.record(position, record));
+                       ++result_.records;
+                       ++result_.next.value;
+                       return absl::OkStatus();
+                     });
+}
+
+// Reads and scans until the file is right or was read twice. No scan if its header is not right;
+// `why` says then what is wrong.
+absl::StatusOr<Recovery::Scanned> Recovery::ScanFile(size_t index, absl::Status* why) {
+  const LogFileNameParts& name = files_[index];
+  const bool last = index + 1 == files_.size();
+  // That a file follows says that all of this one was synced.
+  const LogPosition synced = last ? synced_ : LogPosition(files_[index + 1].first.value - 1);
+  auto file = disk_.Open(PathOf(name), last ? io::OpenMode::kWrite : io::OpenMode::kRead);
+  if (!file.ok()) return file.status();
+  Scanned scanned;
+  for (int reads = 1; reads <= kReadsMax; ++reads) {
+    scanned = Scanned{*file, "", std::nullopt};
+    FOREBAY_RETURN_IF_ERROR(Read(*file, &scanned.bytes));
+    const auto header = DecodeLogFileHeader(scanned.bytes);
+    if (!header.ok()) {
+      *why = header.status();
+      continue;
+    }
+    FOREBAY_RETURN_IF_ERROR(CheckHeader(name, *header));
+    scanned.scan = Scan(scanned.bytes, *header, synced);
+    if (scanned.scan->how == LogScan::End::kRefused) return scanned.scan->status;
+    if (scanned.scan->how == LogScan::End::kWhole) break;
+  }
+  return scanned;
+}
+
+absl::Status Recovery::TakeFile(size_t index) {
+  const std::string path = PathOf(files_[index]);
+  const bool last = index + 1 == files_.size();
+  absl::Status why;
+  auto scanned = ScanFile(index, &why);
+  if (!scanned.ok()) return scanned.status();
+  if (!scanned->scan.has_value()) {
+    if (!last || HasLogBatch(scanned->bytes)) return Corrupt(path, 0, why.message());
+    return RemoveUnborn(files_[index], why);
+  }
+  const LogScan& scan = *scanned->scan;
+  if (scan.how == LogScan::End::kCorrupt) return Corrupt(path, scan.end, scan.status.message());
+  if (last) return EndLast(path, *scanned);
+  const LogPosition follower = files_[index + 1].first;
+  if (scan.next != follower) {
+    return Corrupt(path, scan.end,
+                   absl::StrCat("it goes on to record ", scan.next.value - 1,
+                                ", and the next file begins with record ", follower.value));
+  }
+  if (scan.how == LogScan::End::kTorn) {
+    result_.notes.push_back(
+        absl::StrCat(path, " at offset ", scan.end, ": passed over bytes after the last record"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Recovery::CheckHeader(const LogFileNameParts& file,
+                                   const LogFileHeader& header) const {
+  if (header.machine != machine_) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        PathOf(file), " is of ", header.machine, ", not of ", machine_,
+        "; each has a directory of its own: look whether the configured one is right"));
+  }
+  if (header.number != file.number || header.first != file.first) {
+    return Corrupt(PathOf(file), 0,
+                   absl::StrCat("its header is that of ",
+                                LogFileName(header.machine, header.number, header.first)));
+  }
+  return absl::OkStatus();
+}
+
+// A header is synced before the first batch is written: without one, nothing was ever acknowledged
+// from this file.
+absl::Status Recovery::RemoveUnborn(const LogFileNameParts& file, const absl::Status& why) {
+  result_.notes.push_back(
+      absl::StrCat("removed ", PathOf(file), ", which was being created: ", why.message()));
+  result_.file_number = file.number;
+  return disk_.Unlink(PathOf(file));
+}
+
+// Cuts what is torn, and makes durable what was read. The last batch may never have been synced, or
+// its sync may have failed, after which the kernel takes pages for clean that never reached the
+// disk: so it is written once more. Everything before it was synced before it was written.
+absl::Status Recovery::EndLast(const std::string& path, const Scanned& scanned) {
+  const LogScan& scan = *scanned.scan;
+  if (scan.how == LogScan::End::kTorn) {
+    const uint64_t cut = scanned.bytes.size() - scan.end;
+    result_.tail_cut = true;
+    result_.notes.push_back(absl::StrCat("cut ", cut, " bytes of a torn tail of ", path,
+                                         " at offset ", scan.end, ": ", scan.status.message()));
+    FOREBAY_RETURN_IF_ERROR(disk_.Truncate(scanned.file, scan.end));
+  }
+  const std::string_view again =
+      std::string_view(scanned.bytes).substr(scan.last_batch, scan.end - scan.last_batch);
+  FOREBAY_RETURN_IF_ERROR(disk_.Write(scanned.file, scan.last_batch, again));
+  return disk_.Sync(scanned.file);
+}
+
+}  // namespace
+
+absl::StatusOr<RecoveredLog> RecoverLog(Blocking disk, const std::string& directory,
+                                        const std::string& machine, const LogSink& sink) {
+  const auto begin = std::chrono::steady_clock::now();
+  auto recovered = Recovery(std::move(disk), directory, machine, sink).Run();
+  if (!recovered.ok()) return recovered;
+  recovered->seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return recovered;
+}
+
+}  // namespace forebay::storage
