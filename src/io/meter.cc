@@ -7,7 +7,7 @@ namespace forebay::io {
 Meter::Meter() { ends_.older_ = ends_.younger_ = &ends_; }
 
 void Meter::Start(Ticket* ticket) {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   ticket->since_ = Clock::now();
   ticket->older_ = ends_.older_;
   ticket->younger_ = &ends_;
@@ -18,7 +18,7 @@ void Meter::Start(Ticket* ticket) {
 }
 
 void Meter::Finish(Ticket* ticket, Kind kind, uint64_t bytes, bool ok) {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   ticket->older_->younger_ = ticket->younger_;
   ticket->younger_->older_ = ticket->older_;
   --use_.in_flight;
@@ -41,19 +41,18 @@ void Meter::Finish(Ticket* ticket, Kind kind, uint64_t bytes, bool ok) {
 }
 
 void Meter::Leave() {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   FOREBAY_CHECK(not_left_ > 0);
-  --not_left_;
+  if (--not_left_ == 0) idle_.notify_all();
 }
 
 void Meter::AwaitIdle() {
-  absl::MutexLock lock(&mutex_);
-  mutex_.Await(absl::Condition(
-      +[](Meter* self) ABSL_NO_THREAD_SAFETY_ANALYSIS { return self->not_left_ == 0; }, this));
+  std::unique_lock lock(mutex_);
+  idle_.wait(lock, [this] { return not_left_ == 0; });
 }
 
 DiskUse Meter::use() const {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   DiskUse use = use_;
   if (ends_.younger_ != &ends_) {
     const auto age = Clock::now() - ends_.younger_->since_;

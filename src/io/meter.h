@@ -5,9 +5,9 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
+#include <mutex>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "io/disk.h"
 
 namespace forebay::io {
@@ -35,11 +35,11 @@ class Meter {
   DiskUse use() const;
 
  private:
-  mutable absl::Mutex mutex_;
-  DiskUse use_ ABSL_GUARDED_BY(mutex_);
-  uint64_t not_left_ ABSL_GUARDED_BY(mutex_) = 0;
-  // A ring: its younger_ is the oldest operation.
-  Ticket ends_ ABSL_GUARDED_BY(mutex_);
+  mutable std::mutex mutex_;  // guards all below
+  std::condition_variable idle_;
+  DiskUse use_;
+  uint64_t not_left_ = 0;
+  Ticket ends_;  // of a ring: its younger_ is the oldest operation
 };
 
 }  // namespace forebay::io

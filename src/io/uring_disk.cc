@@ -32,12 +32,12 @@ absl::StatusOr<std::unique_ptr<UringDisk>> UringDisk::New(const DiskOptions& opt
   auto disk = std::unique_ptr<UringDisk>(new UringDisk(options));
   if (disk->wake_ < 0) return ErrnoStatus(errno, "eventfd", "");
   absl::Status started;
-  absl::Notification has_started;
+  std::latch has_started(1);
   // The ring is set up by the thread that uses it: a kernel that knows of single issuers takes no
   // other.
   disk->thread_ = std::thread([&, ring = disk.get()] { ring->Run(&started, &has_started); });
   pthread_setname_np(disk->thread_.native_handle(), "disk-ring");
-  has_started.WaitForNotification();
+  has_started.wait();
   if (started.ok()) return disk;
   disk->thread_.join();
   return started;
@@ -52,7 +52,7 @@ UringDisk::~UringDisk() {
   Drain();
   if (thread_.joinable()) {
     {
-      absl::MutexLock lock(&mutex_);
+      std::lock_guard lock(mutex_);
       stopping_ = true;
     }
     Wake();
@@ -73,7 +73,7 @@ void UringDisk::Start(std::unique_ptr<Operation> operation) {
   }
   bool wake;
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     asked_.push_back(std::move(operation));
     wake = std::exchange(asleep_, false);
   }
@@ -91,10 +91,10 @@ void UringDisk::Wake() {
 
 // --- the ring's thread ---
 
-void UringDisk::Run(absl::Status* started, absl::Notification* has_started) {
+void UringDisk::Run(absl::Status* started, std::latch* has_started) {
   *started = SetUp();
   const bool ok = started->ok();
-  has_started->Notify();
+  has_started->count_down();
   if (!ok) return;
   while (TakeAsked()) {
     FillRing();
@@ -145,7 +145,7 @@ absl::Status UringDisk::SetUp() {
 }
 
 bool UringDisk::TakeAsked() {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   std::move(asked_.begin(), asked_.end(), std::back_inserter(waiting_));
   asked_.clear();
   if (stopping_ && waiting_.empty() && in_flight_ == 0) return false;
@@ -222,7 +222,7 @@ void UringDisk::Enter() {
 
 void UringDisk::TakeCompleted() {
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     asleep_ = false;
   }
   unsigned head, seen = 0;

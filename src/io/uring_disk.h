@@ -12,15 +12,14 @@
 
 #include <cstdint>
 #include <deque>
+#include <latch>
 #include <memory>
+#include <mutex>
 #include <string_view>
 #include <thread>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
 #include "io/posix_disk.h"
 
 namespace forebay::io {
@@ -38,7 +37,7 @@ class UringDisk final : public PosixDisk {
   void Wake();
 
   // On the ring's thread.
-  void Run(absl::Status* started, absl::Notification* has_started);
+  void Run(absl::Status* started, std::latch* has_started);
   absl::Status SetUp();
   // Moves what was asked to waiting_; false once everything is done and no more will come.
   bool TakeAsked();
@@ -52,10 +51,10 @@ class UringDisk final : public PosixDisk {
   const uint32_t workers_max_;
   int wake_ = -1;  // an eventfd; the ring always has a read of it
 
-  absl::Mutex mutex_;
-  std::vector<std::unique_ptr<Operation>> asked_ ABSL_GUARDED_BY(mutex_);
-  bool asleep_ ABSL_GUARDED_BY(mutex_) = false;  // whoever asks must wake the ring's thread
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::mutex mutex_;  // guards these three
+  std::vector<std::unique_ptr<Operation>> asked_;
+  bool asleep_ = false;  // whoever asks must wake the ring's thread
+  bool stopping_ = false;
 
   // Of the ring's thread.
   io_uring ring_{};

@@ -19,16 +19,18 @@ Workers::Workers(size_t threads, const char* name) {
 Workers::~Workers() { FOREBAY_CHECK(threads_.empty()); }
 
 bool Workers::Post(Work work) {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   if (stopping_) return false;
   queue_.push_back(std::move(work));
+  changed_.notify_one();
   return true;
 }
 
 void Workers::Stop() {
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     stopping_ = true;
+    changed_.notify_all();
   }
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
@@ -38,11 +40,8 @@ void Workers::Run() {
   while (true) {
     Work work;
     {
-      absl::MutexLock lock(&mutex_);
-      mutex_.Await(absl::Condition(
-          +[](Workers* self)
-               ABSL_NO_THREAD_SAFETY_ANALYSIS { return self->stopping_ || !self->queue_.empty(); },
-          this));
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
       if (queue_.empty()) return;
       work = std::move(queue_.front());
       queue_.pop_front();

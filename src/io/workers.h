@@ -5,13 +5,13 @@
 // for it, which they bound.
 #pragma once
 
+#include <condition_variable>
 #include <deque>
+#include <mutex>
 #include <thread>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
-#include "absl/synchronization/mutex.h"
 
 namespace forebay::io {
 
@@ -32,10 +32,12 @@ class Workers {
  private:
   void Run();
 
-  absl::Mutex mutex_;
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::deque<Work> queue_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::thread> threads_;
+
+  std::mutex mutex_;  // guards all below
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  std::deque<Work> queue_;
 };
 
 }  // namespace forebay::io

@@ -17,7 +17,6 @@
 #include <thread>
 #include <vector>
 
-#include "absl/synchronization/blocking_counter.h"
 #include "tests/unit/io/disk_kinds.h"
 
 namespace forebay::io {
@@ -37,19 +36,19 @@ bool ForbidUring(int error) {
 }
 
 absl::Status WriteSomething(Disk& disk, const std::string& path) {
-  absl::Notification written;
+  Answers written;
   absl::Status result;
   disk.Open(path, {.mode = OpenMode::kCreate}, [&](absl::StatusOr<FileRef> file) {
     if (!file.ok()) {
       result = file.status();
-      return written.Notify();
+      return written.Count();
     }
     disk.Write(*file, 0, {{"text", 4}}, [&](absl::Status status) {
       result = std::move(status);
-      written.Notify();
+      written.Count();
     });
   });
-  written.WaitForNotification();
+  written.Wait();
   return result;
 }
 
@@ -105,21 +104,21 @@ TEST(UringDisk, TheKernelsWorkersAreBounded) {
   const ScratchFolder folder;
   std::vector<FileRef> files(16);
   for (size_t i = 0; i < files.size(); ++i) {
-    absl::Notification opened;
+    Answers opened;
     disk->Open(folder.path() + "/" + std::to_string(i), {.mode = OpenMode::kCreate},
                [&](absl::StatusOr<FileRef> file) {
                  files[i] = *std::move(file);
-                 opened.Notify();
+                 opened.Count();
                });
-    opened.WaitForNotification();
+    opened.Wait();
   }
   const std::string bytes(100'000, 'x');
   int most = 0;
   for (int round = 0; round < 20 || most == 0; ++round) {
-    absl::BlockingCounter left(static_cast<int>(2 * files.size()));
+    Answers left(static_cast<int>(2 * files.size()));
     for (const FileRef& file : files) {
-      disk->Write(file, 0, {{bytes.data(), bytes.size()}}, [&](auto) { left.DecrementCount(); });
-      disk->Sync(file, [&](auto) { left.DecrementCount(); });
+      disk->Write(file, 0, {{bytes.data(), bytes.size()}}, [&](auto) { left.Count(); });
+      disk->Sync(file, [&](auto) { left.Count(); });
     }
     while (disk->use().in_flight > 0) most = std::max(most, KernelWorkers());
     left.Wait();

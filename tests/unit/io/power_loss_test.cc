@@ -95,10 +95,10 @@ TEST_F(PowerLossTest, AWriteThatWasNeverAnsweredMayBeThere) {
 TEST_F(PowerLossTest, ASyncCoversOnlyWhatWasCompletedBeforeIt) {
   const FileRef file = CreateDurable("a");
   const std::string bytes(kSector, 'b');
-  absl::Notification both;
+  Answers both;
   int left = 2;
   const auto done = [&](absl::Status) {
-    if (--left == 0) both.Notify();
+    if (--left == 0) both.Count();
   };
   memory().Write(file, 0, {{bytes.data(), bytes.size()}}, done);
   memory().Sync(file, done);

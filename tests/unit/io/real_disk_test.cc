@@ -12,7 +12,6 @@
 #include <thread>
 #include <vector>
 
-#include "absl/synchronization/blocking_counter.h"
 #include "base/prng.h"
 #include "tests/unit/io/disk_kinds.h"
 
@@ -36,7 +35,7 @@ TYPED_TEST(RealDiskTest, AnswersThousandsOfOperationsOfManyThreadsOnceEach) {
   std::vector<FileRef> files;
   for (int t = 0; t < kThreads; ++t) files.push_back(this->Create(std::to_string(t)));
   std::vector<std::atomic<int>> answers(kThreads * kEach);
-  absl::BlockingCounter left(kThreads * kEach);
+  Answers left(kThreads * kEach);
   std::vector<std::string> texts;
   for (int i = 0; i < kThreads * kEach; ++i)
     texts.push_back(std::string(kSize, char('a' + i % 26)));
@@ -49,7 +48,7 @@ TYPED_TEST(RealDiskTest, AnswersThousandsOfOperationsOfManyThreadsOnceEach) {
                            [&, i](absl::Status status) {
                              EXPECT_TRUE(status.ok()) << status;
                              ++answers[i];
-                             left.DecrementCount();
+                             left.Count();
                            });
         if (i % 300 == 0) this->disk().Sync(files[t], [](absl::Status s) { EXPECT_TRUE(s.ok()); });
       }
@@ -70,29 +69,29 @@ TYPED_TEST(RealDiskTest, WhatIsBeyondTheDepthWaitsInOrder) {
   this->kind_.disk = TypeParam::New({.queue_depth = 1, .workers_max = 1});
   const FileRef file = this->Create("a");
   std::vector<int> order;
-  absl::Notification all;
+  Answers all;
   for (int i = 0; i < 300; ++i) {
     this->disk().Write(file, 0, {{"x", 1}}, [&, i](absl::Status status) {
       EXPECT_TRUE(status.ok());
       order.push_back(i);
-      if (order.size() == 300) all.Notify();
+      if (order.size() == 300) all.Count();
     });
   }
-  all.WaitForNotification();
+  all.Wait();
   EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
 }
 
 TYPED_TEST(RealDiskTest, AnAnswerMayStartTheNextOperation) {
   const FileRef file = this->Create("a");
-  absl::Notification all;
+  Answers all;
   int written = 0;
   std::function<void(absl::Status)> next = [&](absl::Status status) {
     EXPECT_TRUE(status.ok());
-    if (written == 500) return all.Notify();
+    if (written == 500) return all.Count();
     this->disk().Write(file, static_cast<uint64_t>(written++), {{"x", 1}}, next);
   };
   next(absl::OkStatus());
-  all.WaitForNotification();
+  all.Wait();
   EXPECT_EQ(*this->Size(file), 500u);
 }
 
@@ -133,14 +132,14 @@ TYPED_TEST(RealDiskTest, AFileWhoseOwnerLetsGoIsWrittenAllTheSameAndThenClosed) 
   };
   const auto before = descriptors();
   const std::string bytes(1 << 20, 'x');
-  absl::Notification done;
+  Answers done;
   FileRef file = this->Create("a");
   EXPECT_EQ(descriptors(), before + 1);
   this->disk().Write(std::move(file), 0, {{bytes.data(), bytes.size()}}, [&](absl::Status status) {
     EXPECT_TRUE(status.ok());
-    done.Notify();
+    done.Count();
   });
-  done.WaitForNotification();
+  done.Wait();
   Until([&] { return descriptors() == before; });
   EXPECT_EQ(*this->Read(*this->Open(this->In("a"), OpenMode::kRead), 0, bytes.size()), bytes);
 }
@@ -149,20 +148,20 @@ TYPED_TEST(RealDiskTest, AFileWhoseOwnerLetsGoIsWrittenAllTheSameAndThenClosed) 
 TYPED_TEST(RealDiskTest, NamesGoOnWhileDataHangsAndUseSaysSo) {
   this->kind_.disk = TypeParam::New({.queue_depth = 1, .workers_max = 1});
   const FileRef file = this->Create("a");
-  absl::Notification entered, heal, last;
+  Answers entered, heal, last;
   this->disk().Write(file, 0, {{"x", 1}}, [&](absl::Status) {
-    entered.Notify();
-    heal.WaitForNotification();
+    entered.Count();
+    heal.Wait();
   });
-  entered.WaitForNotification();
-  this->disk().Write(file, 1, {{"y", 1}}, [&](absl::Status) { last.Notify(); });
+  entered.Wait();
+  this->disk().Write(file, 1, {{"y", 1}}, [&](absl::Status) { last.Count(); });
   Until([&] { return this->disk().use().oldest_ms >= 20; });
   EXPECT_EQ(this->disk().use().in_flight, 1u);
   EXPECT_TRUE(this->Rename("a", "b").ok());
   EXPECT_NE(this->Create("c"), nullptr);
-  EXPECT_FALSE(last.HasBeenNotified());
-  heal.Notify();
-  last.WaitForNotification();
+  EXPECT_FALSE(last.complete());
+  heal.Count();
+  last.Wait();
   EXPECT_EQ(this->disk().use().in_flight, 0u);
 }
 
@@ -196,14 +195,14 @@ TYPED_TEST(RealDiskTest, DirectAndBufferedFilesTakeWritesOfManySizes) {
   for (const bool direct : {false, true}) {
     const FileRef file = this->Create(direct ? "direct" : "buffered", direct);
     std::vector<std::unique_ptr<AlignedBuffer>> buffers;
-    absl::BlockingCounter left(40);
+    Answers left(40);
     uint64_t at = 0;
     for (size_t i = 1; i <= 40; ++i) {
       const size_t size = i * kAlignment;
       buffers.push_back(std::make_unique<AlignedBuffer>(size, static_cast<char>('A' + i)));
       this->disk().Write(file, at, {{buffers.back()->data(), size}}, [&](absl::Status status) {
         EXPECT_TRUE(status.ok()) << status;
-        left.DecrementCount();
+        left.Count();
       });
       at += size;
     }

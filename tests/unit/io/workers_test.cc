@@ -6,8 +6,8 @@
 #include <thread>
 #include <vector>
 
-#include "absl/synchronization/notification.h"
 #include "io/meter.h"
+#include "tests/unit/io/disk_kinds.h"
 
 namespace forebay::io {
 namespace {
@@ -24,11 +24,11 @@ TEST(Workers, OneThreadKeepsTheOrder) {
 TEST(Workers, RunAsManyAtOnceAsThereAreThreads) {
   Workers workers(3, "test");
   std::atomic<int> inside{0};
-  absl::Notification go;
+  Answers go;
   for (int i = 0; i < 5; ++i) {
     workers.Post([&] {
-      if (++inside == 3) go.Notify();
-      go.WaitForNotification();
+      if (++inside == 3) go.Count();
+      go.Wait();
     });
   }
   workers.Stop();
