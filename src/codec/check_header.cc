@@ -303,8 +303,10 @@ bool CheckText(const RolloutHeader& header, FieldError* error) {
   return true;
 }
 
-bool CheckAll(const RolloutHeader& header, size_t header_bytes, const HeaderRules& rules,
-              FieldError* error) {
+}  // namespace
+
+bool CheckRolloutHeader(const RolloutHeader& header, size_t header_bytes, const HeaderRules& rules,
+                        FieldError* error) {
   if (header.status > 3) return Wrong(error, "status", "is ", header.status, ", at most 3");
   if (header.sequences.empty()) {
     return Wrong(error, "sequences", "has no entry, must have at least 1");
@@ -325,15 +327,6 @@ bool CheckAll(const RolloutHeader& header, size_t header_bytes, const HeaderRule
                  " of header, together at most ", rules.rollout_bytes_max);
   }
   return true;
-}
-
-}  // namespace
-
-FieldError CheckRolloutHeader(const RolloutHeader& header, size_t header_bytes,
-                              const HeaderRules& rules) {
-  FieldError error;
-  CheckAll(header, header_bytes, rules, &error);
-  return error;
 }
 
 }  // namespace forebay::codec

@@ -17,14 +17,18 @@ constexpr uint32_t kCreditMax = 64;
 // A number of more bytes is not expected; of ten not all bits count.
 constexpr size_t kVarintBytesMax = 8;
 
-enum class Kind : uint8_t { kVarint32, kVarint64, kBytes4, kBytes8 };
-
 // A number of the header: where its bytes lie, and where its value goes.
 struct Slot {
   uint32_t at = 0;
   uint8_t width = 0;
-  Kind kind = Kind::kBytes4;
+  uint8_t size = 0;  // of the value
   void* to = nullptr;
+};
+
+// By encoding: each kind is read by a loop of its own. No field has numbers of two kinds, and of
+// one kind they are in the order in which the decoder met them.
+struct Slots {
+  std::vector<Slot> varints, fixed4, fixed8;
 };
 
 uint64_t Load(const char* bytes, size_t size) {
@@ -41,33 +45,24 @@ uint64_t ReadKnownVarint(const char* bytes, size_t width) {
   return value;
 }
 
-void ReadSlot(const Slot& slot, const char* bytes) {
-  const char* const from = bytes + slot.at;
-  switch (slot.kind) {
-    case Kind::kVarint32: {
-      const auto value = static_cast<uint32_t>(ReadKnownVarint(from, slot.width));
-      std::memcpy(slot.to, &value, sizeof(value));
-      return;
+void ReadSlots(const Slots& slots, const char* bytes) {
+  for (const Slot& slot : slots.varints) {
+    const uint64_t value = ReadKnownVarint(bytes + slot.at, slot.width);
+    if (slot.size == sizeof(uint64_t)) {
+      std::memcpy(slot.to, &value, sizeof(uint64_t));
+    } else {
+      const auto low = static_cast<uint32_t>(value);
+      std::memcpy(slot.to, &low, sizeof(low));
     }
-    case Kind::kVarint64: {
-      const uint64_t value = ReadKnownVarint(from, slot.width);
-      std::memcpy(slot.to, &value, sizeof(value));
-      return;
-    }
-    case Kind::kBytes4:
-      std::memcpy(slot.to, from, 4);
-      return;
-    case Kind::kBytes8:
-      std::memcpy(slot.to, from, 8);
-      return;
   }
+  for (const Slot& slot : slots.fixed4) std::memcpy(slot.to, bytes + slot.at, 4);
+  for (const Slot& slot : slots.fixed8) std::memcpy(slot.to, bytes + slot.at, 8);
 }
 
-// Finds the numbers of a header that was decoded from `bytes`, in the order in which the decoder
-// met them.
+// Finds the numbers of a header that was decoded from `bytes`.
 class SlotFinder {
  public:
-  SlotFinder(std::string_view bytes, RolloutHeader* header, std::vector<Slot>* slots)
+  SlotFinder(std::string_view bytes, RolloutHeader* header, Slots* slots)
       : begin_(bytes.data()), header_(header), slots_(slots) {}
 
   // False if a layout cannot hold the header.
@@ -79,22 +74,23 @@ class SlotFinder {
   }
 
  private:
-  void Add(const char* at, size_t width, Kind kind, void* to) {
-    holds_ &= width <= kVarintBytesMax;
-    slots_->push_back({static_cast<uint32_t>(at - begin_), static_cast<uint8_t>(width), kind, to});
+  Slot SlotAt(const char* at, const WireReader& r, size_t size, void* to) const {
+    const auto width = static_cast<size_t>(r.rest().data() - at);
+    return {static_cast<uint32_t>(at - begin_), static_cast<uint8_t>(width),
+            static_cast<uint8_t>(size), to};
   }
   template <class T>
   void Varint(WireReader& r, T* to) {
     const char* const at = r.rest().data();
     r.Varint();
-    Add(at, static_cast<size_t>(r.rest().data() - at),
-        sizeof(T) == 8 ? Kind::kVarint64 : Kind::kVarint32, to);
+    slots_->varints.push_back(SlotAt(at, r, sizeof(T), to));
+    holds_ &= slots_->varints.back().width <= kVarintBytesMax;
   }
   template <class T>
   void Fixed(WireReader& r, T* to) {
     const char* const at = r.rest().data();
     r.Fixed<T>();
-    Add(at, sizeof(T), sizeof(T) == 8 ? Kind::kBytes8 : Kind::kBytes4, to);
+    (sizeof(T) == 8 ? slots_->fixed8 : slots_->fixed4).push_back(SlotAt(at, r, sizeof(T), to));
   }
 
   void Field(WireReader& r) {
@@ -195,7 +191,7 @@ class SlotFinder {
 
   const char* const begin_;
   RolloutHeader* const header_;
-  std::vector<Slot>* const slots_;
+  Slots* const slots_;
   bool holds_ = true;
   // How many of each have been met.
   size_t sequences_ = 0, columns_ = 0, rewards_ = 0, runs_ = 0, turns_ = 0, parts_ = 0;
@@ -218,7 +214,7 @@ struct HeaderDecoder::Layout {
   std::string bytes;     // of the first one; the header's text lies here
   RolloutHeader header;  // its vectors stay as they are: slots point into them
   std::vector<Word> words;
-  std::vector<Slot> slots;
+  Slots slots;
 };
 
 bool HeaderDecoder::Layout::Make(std::string_view from) {
@@ -228,9 +224,9 @@ bool HeaderDecoder::Layout::Make(std::string_view from) {
   if (!SlotFinder(bytes, &header, &slots).Find(bytes)) return false;
   for (HeaderColumn& column : header.columns) column.shape_checked = true;
   std::string mask(bytes.size(), '\xff');
-  for (const Slot& slot : slots) {
-    const bool varint = slot.kind == Kind::kVarint32 || slot.kind == Kind::kVarint64;
-    std::fill_n(mask.begin() + slot.at, slot.width, varint ? '\x80' : '\0');
+  for (const Slot& slot : slots.varints) std::fill_n(mask.begin() + slot.at, slot.width, '\x80');
+  for (const auto* fixed : {&slots.fixed4, &slots.fixed8}) {
+    for (const Slot& slot : *fixed) std::fill_n(mask.begin() + slot.at, slot.width, '\0');
   }
   for (size_t at = 0; at < bytes.size(); at += sizeof(uint64_t)) {
     const size_t size = std::min(sizeof(uint64_t), bytes.size() - at);
@@ -265,7 +261,7 @@ const RolloutHeader* HeaderDecoder::Decode(std::string_view bytes, FieldError* e
     if (!layouts_[i]->Holds(bytes)) continue;
     if (i > 0) std::rotate(layouts_.begin(), layouts_.begin() + i, layouts_.begin() + i + 1);
     Layout& layout = *layouts_.front();
-    for (const Slot& slot : layout.slots) ReadSlot(slot, bytes.data());
+    ReadSlots(layout.slots, bytes.data());
     layout_ = layout.number;
     return &layout.header;
   }

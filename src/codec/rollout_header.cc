@@ -247,11 +247,6 @@ bool DecodeField(WireReader& r, RolloutHeader* header, bool* ok, FieldError* err
 
 }  // namespace
 
-uint32_t DTypeBytes(uint32_t dtype) {
-  static constexpr uint8_t kBytes[kDTypeMax + 1] = {0, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 1};
-  return dtype <= kDTypeMax ? kBytes[dtype] : 0;
-}
-
 void RolloutHeader::Clear() {
   attempt_id = 0;
   token = 0;
@@ -267,14 +262,6 @@ void RolloutHeader::Clear() {
   version_runs.clear();
   turns.clear();
   sequence_bytes.clear();
-}
-
-uint64_t RolloutHeader::payload_bytes() const {
-  uint64_t sum = 0;
-  for (const HeaderColumn& column : columns) {
-    if (__builtin_add_overflow(sum, column.bytes, &sum)) return UINT64_MAX;
-  }
-  return sum;
 }
 
 size_t RolloutHeader::FindColumn(std::string_view name) const {
@@ -301,14 +288,6 @@ bool DecodeRolloutHeader(std::string_view bytes, RolloutHeader* header, FieldErr
   error->field = "header";
   error->message = "is no RolloutHeader";
   return false;
-}
-
-uint64_t RowBytes(const HeaderColumn& column) {
-  uint64_t bytes = DTypeBytes(column.dtype);
-  for (uint32_t i = 0; i < column.inner_count && i < kInnerDimensionsMax; ++i) {
-    if (__builtin_mul_overflow(bytes, uint64_t{column.inner[i]}, &bytes)) return UINT64_MAX;
-  }
-  return bytes;
 }
 
 uint64_t SequencePartBytes(const RolloutHeader& header, const HeaderColumn& column,

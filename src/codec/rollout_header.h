@@ -35,7 +35,10 @@ enum class DType : uint8_t {
 };
 inline constexpr uint32_t kDTypeMax = 13;
 // Bytes of one value; 0 for one that is unknown.
-uint32_t DTypeBytes(uint32_t dtype);
+constexpr uint32_t DTypeBytes(uint32_t dtype) {
+  constexpr uint8_t kBytes[kDTypeMax + 1] = {0, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 1};
+  return dtype <= kDTypeMax ? kBytes[dtype] : 0;
+}
 
 // The numbers of forebay.v1.Domain.
 enum class Domain : uint8_t {
@@ -140,7 +143,13 @@ struct RolloutHeader {
     return {sequence_bytes.data() + column.sequence_bytes.begin, column.sequence_bytes.count};
   }
   // Sum of the columns' bytes; saturates.
-  uint64_t payload_bytes() const;
+  uint64_t payload_bytes() const {
+    uint64_t sum = 0;
+    for (const HeaderColumn& column : columns) {
+      if (__builtin_add_overflow(sum, column.bytes, &sum)) return UINT64_MAX;
+    }
+    return sum;
+  }
   // kColumnsMax or more if there is none.
   size_t FindColumn(std::string_view name) const;
 };
@@ -157,14 +166,26 @@ struct HeaderRules {
 // Checks everything that can be known without the source: limits, dtypes, shapes, domains, bytes
 // against lengths, names, finite rewards, version runs that rise and add up. A column's loss_mask
 // and tokens have their own shapes.
-FieldError CheckRolloutHeader(const RolloutHeader& header, size_t header_bytes,
-                              const HeaderRules& rules = {});
+bool CheckRolloutHeader(const RolloutHeader& header, size_t header_bytes, const HeaderRules& rules,
+                        FieldError* error);
+inline FieldError CheckRolloutHeader(const RolloutHeader& header, size_t header_bytes,
+                                     const HeaderRules& rules = {}) {
+  FieldError error;
+  CheckRolloutHeader(header, header_bytes, rules, &error);
+  return error;
+}
 
 // A column's bytes of one sequence, by its domain; `column` has been checked.
 uint64_t SequencePartBytes(const RolloutHeader& header, const HeaderColumn& column,
                            size_t sequence);
 
 // Bytes of one row: dtype and inner shape. Saturates.
-uint64_t RowBytes(const HeaderColumn& column);
+inline uint64_t RowBytes(const HeaderColumn& column) {
+  uint64_t bytes = DTypeBytes(column.dtype);
+  for (uint32_t i = 0; i < column.inner_count && i < kInnerDimensionsMax; ++i) {
+    if (__builtin_mul_overflow(bytes, uint64_t{column.inner[i]}, &bytes)) return UINT64_MAX;
+  }
+  return bytes;
+}
 
 }  // namespace forebay::codec

@@ -61,7 +61,7 @@ absl::Status Translate(const codec::AcquireRequest& request, const CatalogSnapsh
 std::string EncodePartial(storage::PayloadStore* store, PayloadId id, uint64_t bytes_max) {
   std::vector<storage::PayloadView> views;
   std::string out;
-  // A partial attempt that is gone costs its prefix, not the attempt.
+  // A partial attempt that is gone, or cannot be read back, costs its prefix, not the attempt.
   if (!store->Open({&id, 1}, &views).ok()) return out;
   const auto& view = views[0];
   if (view.bytes() > bytes_max) return out;
@@ -101,7 +101,8 @@ std::string SourceInfo(const CatalogSource& source) {
 
 std::string Encode(ServiceContext* context, const shard::AssignReply& reply) {
   std::string out;
-  out.reserve(reply.assignments.size() * 256);
+  constexpr size_t kExpectedBytes = 128;
+  out.reserve(reply.assignments.size() * kExpectedBytes);
   std::vector<uint16_t> sources;
   for (const auto& assignment : reply.assignments) {
     const auto content = context->contents->Read(assignment.content);
@@ -123,6 +124,30 @@ std::string Encode(ServiceContext* context, const shard::AssignReply& reply) {
   codec::AppendAcquireTail(infos, reply.reason, reply.assignments.empty() ? kRetryAfterMs : 0,
                            &out);
   return out;
+}
+
+void Answer(ServiceContext* context, const shard::AssignReply& reply, Responder* responder) {
+  // The slice owns the string: a copy of thousands of assignments is spared.
+  auto* const encoded = new std::string(Encode(context, reply));
+  grpc::Slice out(
+      encoded->data(), encoded->size(),
+      [](void* string) { delete static_cast<std::string*>(string); }, encoded);
+  responder->Reply(grpc::ByteBuffer(&out, 1));
+}
+
+// Partial attempts may have to be read back first.
+void AnswerWhenLoaded(ServiceContext* context, shard::AssignReply&& reply, Responder responder) {
+  std::vector<PayloadId> partials;
+  for (const auto& assignment : reply.assignments) {
+    if (assignment.partial != PayloadId()) partials.push_back(assignment.partial);
+  }
+  if (partials.empty()) return Answer(context, reply, &responder);
+  context->payloads->Load(
+      std::move(partials),
+      [context, reply = std::move(reply), responder = std::move(responder)](
+          absl::StatusOr<std::vector<storage::PayloadView>> /*held meanwhile*/) mutable {
+        Answer(context, reply, &responder);
+      });
 }
 
 void Acquire(ServiceContext* context, grpc::ByteBuffer body, Responder responder) {
@@ -151,12 +176,7 @@ void Acquire(ServiceContext* context, grpc::ByteBuffer body, Responder responder
   }
   auto done = [context, responder = std::move(responder)](shard::AssignReply&& reply) mutable {
     if (!reply.status.ok()) return responder.Fail(reply.status);
-    // The slice owns the string: a copy of thousands of assignments is spared.
-    auto* const encoded = new std::string(Encode(context, reply));
-    grpc::Slice out(
-        encoded->data(), encoded->size(),
-        [](void* string) { delete static_cast<std::string*>(string); }, encoded);
-    responder.Reply(grpc::ByteBuffer(&out, 1));
+    AnswerWhenLoaded(context, std::move(reply), std::move(responder));
   };
   context->engine->Acquire(std::move(assign), wait_ms, std::move(done), std::move(ticket));
 }

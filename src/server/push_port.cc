@@ -19,24 +19,24 @@ shard::PushOutcome Invalid(const char* field, std::string message) {
 
 // Fills in the training reward. False, with the outcome set, when a required column is missing.
 bool CheckAgainstSource(const CatalogSource& source, const CatalogSnapshot& names,
-                        const std::vector<codec::NumberedReward>& rewards, PushedRollout* rollout,
-                        shard::PushOutcome* outcome) {
-  const uint64_t missing = source.required_bits & ~rollout->column_bits;
-  if (missing != 0 && !rollout->meta.partial) {
+                        const std::vector<codec::NumberedReward>& rewards, const PushedNames& named,
+                        shard::RolloutMeta* rollout, shard::PushOutcome* outcome) {
+  const uint64_t missing = source.required_bits & ~named.column_bits;
+  if (missing != 0 && !rollout->partial) {
     const auto first = static_cast<uint32_t>(std::countr_zero(missing));
     *outcome =
         Invalid("columns", absl::StrCat("lacks '", std::string(names.column_name(first)),
                                         "', which source '", source.settings.name, "' requires"));
     return false;
   }
-  rollout->meta.reward = 0;
-  rollout->meta.rewards_present = 0;
-  for (uint32_t i = 0; i < rollout->rewards.count; ++i) {
-    const auto& given = rewards[rollout->rewards.begin + i];
+  rollout->reward = 0;
+  rollout->rewards_present = 0;
+  for (uint32_t i = 0; i < named.rewards.count; ++i) {
+    const auto& given = rewards[named.rewards.begin + i];
     for (const auto& wanted : source.rewards) {
       if (wanted.number != given.name) continue;
-      rollout->meta.reward += wanted.weight * given.value;
-      rollout->meta.rewards_present |= static_cast<uint8_t>(1u << wanted.bit);
+      rollout->reward += wanted.weight * given.value;
+      rollout->rewards_present |= static_cast<uint8_t>(1u << wanted.bit);
     }
   }
   return true;
@@ -44,14 +44,63 @@ bool CheckAgainstSource(const CatalogSource& source, const CatalogSnapshot& name
 
 }  // namespace
 
-// A batch under way; `outcomes` is parallel to its rollouts. The last shard to answer answers the
-// stream.
+// A batch under way. The last shard to answer answers the stream.
 struct PushPort::Job {
   PushBatch batch;
   std::shared_ptr<const CatalogSnapshot> catalog;
+  // Parallel to the batch's rollouts; no outcomes yet: all went to one shard, none was refused
+  // here.
+  std::vector<PayloadId> payloads;
   std::vector<shard::PushOutcome> outcomes;
-  std::atomic<uint32_t> shards_left{0};
+  std::atomic<uint32_t> shards_left{1};
   PushAnswer answer;
+
+  // See CheckAgainstSource. An attempt that is not known goes on to the shard: it says what became
+  // of it.
+  bool Check(const shard::State& state, size_t i) {
+    shard::RolloutMeta& rollout = batch.rollouts[i];
+    const auto task = state.TaskOf(rollout.lease.attempt);
+    const auto* source = task ? catalog->Find(task->source()) : nullptr;
+    shard::PushOutcome outcome;
+    if (source == nullptr ||
+        CheckAgainstSource(*source, *catalog, batch.rewards, batch.named[i], &rollout, &outcome)) {
+      return true;
+    }
+    outcomes.resize(payloads.size());
+    outcomes[i] = std::move(outcome);
+    return false;
+  }
+
+  // The command for one shard, of the rollouts named, and which of them it holds; `indexes` empty:
+  // of all.
+  shard::PutRollouts CommandOf(const shard::State& state, const std::vector<uint32_t>& indexes,
+                               std::vector<uint32_t>* sent) {
+    shard::PutRollouts command{.session = batch.session};
+    std::vector<shard::RolloutMeta>& rollouts = batch.rollouts;
+    const size_t count = indexes.empty() ? rollouts.size() : indexes.size();
+    std::vector<bool> good(count);
+    for (size_t k = 0; k < count; ++k) good[k] = Check(state, indexes.empty() ? k : indexes[k]);
+    if (outcomes.empty()) {
+      command.rollouts = std::move(rollouts);
+      return command;
+    }
+    for (size_t k = 0; k < count; ++k) {
+      if (!good[k]) continue;
+      sent->push_back(indexes.empty() ? static_cast<uint32_t>(k) : indexes[k]);
+      command.rollouts.push_back(std::move(rollouts[sent->back()]));
+    }
+    return command;
+  }
+
+  void Take(std::vector<shard::PushOutcome> replied, const std::vector<uint32_t>& sent) {
+    if (outcomes.empty()) {
+      outcomes = std::move(replied);
+      return;
+    }
+    for (size_t k = 0; k < sent.size() && k < replied.size(); ++k) {
+      outcomes[sent[k]] = std::move(replied[k]);
+    }
+  }
 };
 
 std::shared_ptr<const codec::NameTable> PushPort::Names() { return catalog_->Get(); }
@@ -60,27 +109,34 @@ void PushPort::Push(PushBatch batch, PushAnswer answer) {
   auto job = std::make_shared<Job>();
   // All name tables come from Names.
   job->catalog = std::static_pointer_cast<const CatalogSnapshot>(batch.names);
-  job->outcomes.resize(batch.rollouts.size());
+  job->payloads.reserve(batch.rollouts.size());
+  for (const auto& rollout : batch.rollouts) job->payloads.push_back(rollout.payload);
   job->answer = std::move(answer);
+  job->batch = std::move(batch);
+  const auto shard = [&rollouts = job->batch.rollouts](size_t i) {
+    return rollouts[i].lease.attempt.shard().value;
+  };
+  const size_t count = job->batch.rollouts.size();
+  size_t same = 0;
+  while (same < count && shard(same) == shard(0)) ++same;
+  if (same == count && count > 0 && shard(0) < engine_->shards()) {
+    return PushTo(ShardId(shard(0)), std::move(job), {});
+  }
+  job->outcomes.resize(count);
   std::vector<std::vector<uint32_t>> by_shard(engine_->shards());
   uint32_t parts = 0;
-  for (uint32_t i = 0; i < batch.rollouts.size(); ++i) {
-    const auto shard = batch.rollouts[i].meta.lease.attempt.shard().value;
-    if (shard >= by_shard.size()) {
-      job->outcomes[i] = {.result = shard::PushResult::kUnknown,
-                          .field = "attempt_id",
-                          .message = absl::StrCat("names shard ", shard, " of ", by_shard.size())};
-      store_->Free({&batch.rollouts[i].meta.payload, 1});
+  for (uint32_t i = 0; i < count; ++i) {
+    if (shard(i) >= by_shard.size()) {
+      job->outcomes[i] = {
+          .result = shard::PushResult::kUnknown,
+          .field = "attempt_id",
+          .message = absl::StrCat("names shard ", shard(i), " of ", by_shard.size())};
       continue;
     }
-    if (by_shard[shard].empty()) ++parts;
-    by_shard[shard].push_back(i);
+    if (by_shard[shard(i)].empty()) ++parts;
+    by_shard[shard(i)].push_back(i);
   }
-  job->batch = std::move(batch);
-  if (parts == 0) {
-    metrics_->Pushed(job->outcomes);
-    return job->answer(std::move(job->outcomes));
-  }
+  if (parts == 0) return Answer(job.get());
   job->shards_left = parts;
   for (uint32_t s = 0; s < by_shard.size(); ++s) {
     if (!by_shard[s].empty()) {
@@ -89,52 +145,32 @@ void PushPort::Push(PushBatch batch, PushAnswer answer) {
   }
 }
 
+void PushPort::Answer(Job* job) {
+  std::vector<PayloadId> refused;
+  for (size_t i = 0; i < job->outcomes.size(); ++i) {
+    if (job->outcomes[i].result == shard::PushResult::kAccepted) continue;
+    if (job->payloads[i].value != 0) refused.push_back(job->payloads[i]);
+  }
+  if (!refused.empty()) store_->Free(refused);
+  metrics_->Pushed(job->outcomes);
+  job->answer(std::move(job->outcomes));
+}
+
 void PushPort::PushTo(ShardId shard, std::shared_ptr<Job> job, std::vector<uint32_t> indexes) {
-  auto sent = std::make_shared<std::vector<uint32_t>>();  // indexes of what the command holds
+  auto sent = std::make_shared<std::vector<uint32_t>>();
   auto make = [job, sent, indexes = std::move(indexes)](const shard::State& state) {
-    shard::PutRollouts command{.session = job->batch.session};
-    command.rollouts.reserve(indexes.size());
-    sent->reserve(indexes.size());
-    for (const uint32_t i : indexes) {
-      auto& rollout = job->batch.rollouts[i];
-      // An attempt that is not known goes on to the shard: it says what became of it.
-      const auto task = state.TaskOf(rollout.meta.lease.attempt);
-      const auto* source = task ? job->catalog->Find(task->source()) : nullptr;
-      if (source != nullptr && !CheckAgainstSource(*source, *job->catalog, job->batch.rewards,
-                                                   &rollout, &job->outcomes[i])) {
-        continue;
-      }
-      sent->push_back(i);
-      command.rollouts.push_back(std::move(rollout.meta));
-    }
-    return shard::Command(std::move(command));
+    return shard::Command(job->CommandOf(state, indexes, sent.get()));
   };
   auto done = [this, job, sent](shard::PutRolloutsReply&& reply) {
-    if (reply.outcomes.size() == job->outcomes.size()) {
-      job->outcomes = std::move(reply.outcomes);  // one shard, and all of it went there
-    } else {
-      for (size_t k = 0; k < sent->size() && k < reply.outcomes.size(); ++k) {
-        job->outcomes[(*sent)[k]] = std::move(reply.outcomes[k]);
-      }
-    }
-    if (job->shards_left.fetch_sub(1) != 1) return;
-    std::vector<PayloadId> refused;
-    for (size_t i = 0; i < job->outcomes.size(); ++i) {
-      if (job->outcomes[i].result == shard::PushResult::kAccepted) continue;
-      if (const PayloadId id = job->batch.rollouts[i].meta.payload; id.value != 0) {
-        refused.push_back(id);
-      }
-    }
-    if (!refused.empty()) store_->Free(refused);
-    metrics_->Pushed(job->outcomes);
-    job->answer(std::move(job->outcomes));
+    job->Take(std::move(reply.outcomes), *sent);
+    if (job->shards_left.fetch_sub(1) == 1) Answer(job.get());
   };
   engine_->AskWith<shard::PutRolloutsReply>(shard, std::move(make), std::move(done));
 }
 
 void PushPort::PushGroup(PushBatch batch, PushGroupRequest group, PushAnswer answer) {
   std::vector<PayloadId> payloads;
-  for (const auto& rollout : batch.rollouts) payloads.push_back(rollout.meta.payload);
+  for (const auto& rollout : batch.rollouts) payloads.push_back(rollout.payload);
   const size_t count = batch.rollouts.size();
   auto refuse = [&](shard::PushOutcome outcome) {
     store_->Free(payloads);
@@ -148,13 +184,14 @@ void PushPort::PushGroup(PushBatch batch, PushGroupRequest group, PushAnswer ans
     return refuse(Invalid("group.source", absl::StrCat("'", group.source, "' is not a source")));
   }
   shard::PutGroup command{.request_id = group.request_id, .source = source->id};
-  for (auto& rollout : batch.rollouts) {
+  for (size_t i = 0; i < count; ++i) {
     shard::PushOutcome outcome;
-    if (!CheckAgainstSource(*source, *catalog, batch.rewards, &rollout, &outcome)) {
+    if (!CheckAgainstSource(*source, *catalog, batch.rewards, batch.named[i], &batch.rollouts[i],
+                            &outcome)) {
       return refuse(std::move(outcome));
     }
-    command.rollouts.push_back(std::move(rollout.meta));
   }
+  command.rollouts = std::move(batch.rollouts);
   std::string content;
   codec::AppendTaskContent(group.external_id, group.payload, "", &content);
   const std::string_view item = content;

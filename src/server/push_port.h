@@ -27,7 +27,9 @@ class PushPort final : public PushEngine {
 
  private:
   struct Job;
+  // Those of `indexes`, or all.
   void PushTo(ShardId shard, std::shared_ptr<Job> job, std::vector<uint32_t> indexes);
+  void Answer(Job* job);
 
   node::Engine* const engine_;
   const Catalog* const catalog_;

@@ -43,14 +43,16 @@ void IncomingRollouts::Begin(std::shared_ptr<const codec::NameTable> names, size
   names_ = std::move(names);
   entries_.reserve(rollouts);
   payloads_.reserve(rollouts);
-  pushed_.reserve(rollouts);
+  metas_.reserve(rollouts);
+  named_.reserve(rollouts);
   rewards_.reserve(rollouts);
 }
 
 void IncomingRollouts::Clear() {
   entries_.clear();
   payloads_.clear();
-  pushed_.clear();
+  metas_.clear();
+  named_.clear();
   columns_.clear();
   rewards_.clear();
   wrong_ = 0;
@@ -73,10 +75,10 @@ codec::FieldError IncomingRollouts::Add(std::string_view bytes, const codec::Hea
   const auto index = static_cast<uint32_t>(entries_.size());
   Entry& entry = entries_.emplace_back();
   payloads_.emplace_back();
-  pushed_.emplace_back().meta.lease = {AttemptId(header->attempt_id), header->token};
+  metas_.emplace_back().lease = {AttemptId(header->attempt_id), header->token};
+  named_.emplace_back();
   entry.payload_bytes = payload;
-  error = codec::CheckRolloutHeader(*header, bytes.size(), rules);
-  if (!error.ok()) {
+  if (!codec::CheckRolloutHeader(*header, bytes.size(), rules, &error)) {
     Refuse(index, std::move(error));
     return {};
   }
@@ -105,8 +107,7 @@ void IncomingRollouts::FindMeaning(const codec::RolloutHeader& header) {
 void IncomingRollouts::Plan(const codec::RolloutHeader& header, std::string_view bytes,
                             uint64_t payload_bytes, Entry* entry) {
   entry->header = bytes;
-  PushedRollout& pushed = pushed_.back();
-  shard::RolloutMeta& meta = pushed.meta;
+  shard::RolloutMeta& meta = metas_.back();
   meta.status = StatusOf(header.status);
   meta.partial = header.partial;
   meta.payload_bytes = bytes.size() + payload_bytes;
@@ -117,13 +118,14 @@ void IncomingRollouts::Plan(const codec::RolloutHeader& header, std::string_view
     FillSequence(header, header.sequences[i], &meta.more[i - 1]);
   }
   FindMeaning(header);
-  pushed.column_bits = meaning_.column_bits;
-  pushed.rewards.begin = static_cast<uint32_t>(rewards_.size());
+  PushedNames& named = named_.back();
+  named.column_bits = meaning_.column_bits;
+  named.rewards.begin = static_cast<uint32_t>(rewards_.size());
   for (size_t i = 0; i < header.rewards.size(); ++i) {
     if (meaning_.rewards[i] == codec::NameTable::kNamesMax) continue;
     rewards_.push_back({meaning_.rewards[i], header.rewards[i].value});
   }
-  pushed.rewards.count = static_cast<uint32_t>(rewards_.size()) - pushed.rewards.begin;
+  named.rewards.count = static_cast<uint32_t>(rewards_.size()) - named.rewards.begin;
   entry->columns = {static_cast<uint32_t>(columns_.size()),
                     static_cast<uint32_t>(header.columns.size())};
   for (const codec::HeaderColumn& column : header.columns) {
@@ -237,25 +239,27 @@ absl::Span<storage::PayloadBuilder> IncomingRollouts::Take(uint32_t begin, PushB
                                                            std::vector<RefusedRollout>* refused) {
   indexes->reserve(next_ - begin);
   if (begin == 0 && next_ == entries_.size() && wrong_ == 0) {  // a frame of small rollouts
-    batch->rollouts = std::exchange(pushed_, {});
+    batch->rollouts = std::exchange(metas_, {});
+    batch->named = std::exchange(named_, {});
     batch->rewards = std::exchange(rewards_, {});
     for (uint32_t i = 0; i < next_; ++i) indexes->push_back(i);
     return absl::MakeSpan(payloads_);
   }
   uint32_t taken = begin;
   for (uint32_t i = begin; i < next_; ++i) {
-    PushedRollout& pushed = pushed_[i];
     if (entries_[i].error != nullptr) {
       refused->push_back({.index = i,
-                          .attempt_id = pushed.meta.lease.attempt.value,
+                          .attempt_id = metas_[i].lease.attempt.value,
                           .result = shard::PushResult::kInvalid,
                           .error = *entries_[i].error});
       continue;
     }
-    const auto from = rewards_.begin() + pushed.rewards.begin;
-    pushed.rewards.begin = static_cast<uint32_t>(batch->rewards.size());
-    batch->rewards.insert(batch->rewards.end(), from, from + pushed.rewards.count);
-    batch->rollouts.push_back(std::move(pushed));
+    PushedNames& named = named_[i];
+    const auto from = rewards_.begin() + named.rewards.begin;
+    named.rewards.begin = static_cast<uint32_t>(batch->rewards.size());
+    batch->rewards.insert(batch->rewards.end(), from, from + named.rewards.count);
+    batch->rollouts.push_back(std::move(metas_[i]));
+    batch->named.push_back(named);
     indexes->push_back(i);
     if (taken != i) payloads_[taken] = std::move(payloads_[i]);
     ++taken;

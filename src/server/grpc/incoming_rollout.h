@@ -50,7 +50,7 @@ class IncomingRollouts {
   // Of the first rollout that takes memory; names who waits.
   uint64_t first_attempt() const { return first_attempt_; }
   // Of the rollout that is not whole; only while left() is above 0.
-  const shard::LeaseRef& lease_at_hand() const { return pushed_[next_].meta.lease; }
+  const shard::LeaseRef& lease_at_hand() const { return metas_[next_].lease; }
   const std::shared_ptr<const codec::NameTable>& names() const { return names_; }
 
   // Rollouts from `begin` on that have ended, once: those refused are appended to `refused`, the
@@ -103,7 +103,8 @@ class IncomingRollouts {
   // rollouts of a frame need one after the other lies together.
   std::vector<Entry> entries_;
   std::vector<storage::PayloadBuilder> payloads_;
-  std::vector<PushedRollout> pushed_;  // their rewards: in rewards_
+  std::vector<shard::RolloutMeta> metas_;
+  std::vector<PushedNames> named_;  // their rewards: in rewards_
   std::vector<Column> columns_;
   std::vector<codec::NumberedReward> rewards_;
   uint32_t wrong_ = 0;  // entries with an error

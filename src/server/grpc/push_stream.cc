@@ -252,8 +252,8 @@ void PushStream::Store(const std::shared_ptr<Pending>& pending,
                        absl::Span<storage::PayloadBuilder> payloads) {
   pending->ids.resize(payloads.size());
   pending->attempts.reserve(payloads.size());
-  for (const PushedRollout& rollout : pending->batch.rollouts) {
-    pending->attempts.push_back(rollout.meta.lease.attempt.value);
+  for (const shard::RolloutMeta& rollout : pending->batch.rollouts) {
+    pending->attempts.push_back(rollout.lease.attempt.value);
   }
   // The store may call back from another thread, and after the stream is gone: the engine takes
   // over all the same.
@@ -273,7 +273,7 @@ void PushStream::SendToEngine(const PushOptions& options, bool groups, PushStrea
                               const StreamRef& ref, const std::shared_ptr<Pending>& pending) {
   PushBatch& batch = pending->batch;
   for (size_t i = 0; i < pending->ids.size(); ++i) {
-    batch.rollouts[i].meta.payload = pending->ids[i];
+    batch.rollouts[i].payload = pending->ids[i];
   }
   PushAnswer answer = [self, ref, pending](std::vector<shard::PushOutcome> outcomes) {
     ref.Post([self, pending, outcomes = std::move(outcomes)]() mutable {

@@ -25,10 +25,8 @@
 
 namespace forebay::server {
 
-struct PushedRollout {
-  // `rewards_present` and `reward` are unset: they follow from `rewards` by the settings of the
-  // attempt's source.
-  shard::RolloutMeta meta;
+// What a rollout brings that its source's settings decide about.
+struct PushedNames {
   uint64_t column_bits = 0;  // NameTable::ColumnBits
   codec::Range rewards;      // in PushBatch::rewards
 };
@@ -37,7 +35,10 @@ struct PushedRollout {
 struct PushBatch {
   SessionId session;
   std::shared_ptr<const codec::NameTable> names;  // what the bits and numbers mean
-  std::vector<PushedRollout> rollouts;
+  // `rewards_present` and `reward` are unset: they follow from the rewards by the settings of the
+  // attempt's source.
+  std::vector<shard::RolloutMeta> rollouts;
+  std::vector<PushedNames> named;  // parallel
   std::vector<codec::NumberedReward> rewards;
 };
 

@@ -35,8 +35,8 @@ class FakeEngine : public PushEngine {
     std::vector<shard::PushOutcome> outcomes(batch.rollouts.size());
     absl::MutexLock lock(&mutex_);
     for (size_t i = 0; i < batch.rollouts.size(); ++i) {
-      const auto attempt = batch.rollouts[i].meta.lease.attempt.value;
-      if (!seen_.insert({attempt, batch.rollouts[i].meta}).second) {
+      const auto attempt = batch.rollouts[i].lease.attempt.value;
+      if (!seen_.insert({attempt, batch.rollouts[i]}).second) {
         outcomes[i] = {.result = shard::PushResult::kDuplicate};
       }
     }
@@ -154,14 +154,15 @@ TEST_F(PushStreamTest, StoresSmallRolloutsOfOneFrame) {
   ASSERT_EQ(batches.size(), 1u);
   EXPECT_EQ(batches[0].session.value, 1u);
   for (uint32_t i = 0; i < 50; ++i) {
-    const PushedRollout& rollout = batches[0].rollouts[i];
-    EXPECT_EQ(rollout.meta.lease.attempt.value, 100 + i);
-    EXPECT_EQ(rollout.meta.first.tokens, 10 + i);
-    EXPECT_EQ(rollout.column_bits, 3u);
-    ASSERT_EQ(rollout.rewards.count, 1u);
-    EXPECT_EQ(batches[0].rewards[rollout.rewards.begin].value, 0.5);
+    const shard::RolloutMeta& rollout = batches[0].rollouts[i];
+    const PushedNames& named = batches[0].named[i];
+    EXPECT_EQ(rollout.lease.attempt.value, 100 + i);
+    EXPECT_EQ(rollout.first.tokens, 10 + i);
+    EXPECT_EQ(named.column_bits, 3u);
+    ASSERT_EQ(named.rewards.count, 1u);
+    EXPECT_EQ(batches[0].rewards[named.rewards.begin].value, 0.5);
     const std::string header = frame.rollouts(static_cast<int>(i)).SerializeAsString();
-    EXPECT_EQ(Stored(rollout.meta.payload, 0, rollout.meta.payload_bytes), header + payloads[i]);
+    EXPECT_EQ(Stored(rollout.payload, 0, rollout.payload_bytes), header + payloads[i]);
   }
   stream_->WritesDone();
   EXPECT_TRUE(stream_->Finish().ok());
@@ -185,7 +186,7 @@ TEST_F(PushStreamTest, TakesALargeRolloutOverManyFrames) {
   }
   const auto batches = engine_.batches();
   ASSERT_EQ(batches.size(), 1u);
-  const shard::RolloutMeta& meta = batches[0].rollouts[0].meta;
+  const shard::RolloutMeta& meta = batches[0].rollouts[0];
   EXPECT_EQ(Stored(meta.payload, meta.payload_bytes - payload.size(), payload.size()), payload);
 }
 
@@ -288,7 +289,7 @@ TEST_F(PushStreamTest, WaitsWhenMemoryIsFullAndGoesOnWhenThereIsRoom) {
   const auto waiters = store_->budget().Waiters();
   ASSERT_EQ(waiters.size(), 1u);
   EXPECT_EQ(waiters[0].tag, 2u);
-  store_->Free({engine_.batches()[0].rollouts[0].meta.payload});
+  store_->Free({engine_.batches()[0].rollouts[0].payload});
   EXPECT_EQ(Receive().accepted(), 1u);
   EXPECT_LE(store_->use().budget.used_bytes, 1'000'000u);
 }
@@ -313,7 +314,7 @@ TEST_F(PushStreamTest, AStreamThatDiesWhileItWaitsGivesEverythingBack) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));  // poll: the server has noticed
   }
   EXPECT_EQ(store_->use().budget.waiters, 0u);
-  store_->Free({engine_.batches()[0].rollouts[0].meta.payload});
+  store_->Free({engine_.batches()[0].rollouts[0].payload});
   EXPECT_EQ(store_->use().budget.used_bytes, 0u);
 }
 
