@@ -19,7 +19,7 @@ class PayloadBudget;
 
 class Block {
  public:
-  // Small blocks have their bytes behind this head, at this alignment; from kPagedBytes on bytes
+  // Small blocks have their bytes behind this head, in pieces of this; from kPagedBytes on bytes
   // begin a page.
   static constexpr size_t kSmallAlignment = 64;
   static constexpr size_t kPageBytes = 4096;
