@@ -46,6 +46,9 @@ class Blocking {
   absl::StatusOr<uint64_t> Size(const io::FileRef& file) {
     return Await<absl::StatusOr<uint64_t>>([&](auto done) { disk_->Size(file, std::move(done)); });
   }
+  absl::Status Rename(const std::string& from, const std::string& to) {
+    return Await<absl::Status>([&](auto done) { disk_->Rename(from, to, std::move(done)); });
+  }
   absl::Status Unlink(const std::string& path) {
     return Await<absl::Status>([&](auto done) { disk_->Unlink(path, std::move(done)); });
   }

@@ -33,6 +33,14 @@ class Recovery {
     FOREBAY_RETURN_IF_ERROR(TakeSnapshot(*entries));
     FOREBAY_RETURN_IF_ERROR(DropFilesBelow());
     for (size_t i = 0; i < files_.size(); ++i) FOREBAY_RETURN_IF_ERROR(TakeFile(i));
+    for (const io::Entry& entry : *entries) {
+      if (!IsUnfinishedSnapshotName(entry.name)) continue;
+      FOREBAY_RETURN_IF_ERROR(disk_.Unlink(absl::StrCat(directory_, "/", entry.name)));
+    }
+    // Not to be taken for one that can stand in for another.
+    for (const std::string& path : damaged_) {
+      FOREBAY_RETURN_IF_ERROR(disk_.Rename(path, path + ".damaged"));
+    }
     FOREBAY_RETURN_IF_ERROR(disk_.SyncDirectory(directory_));
     return std::move(result_);
   }
@@ -72,6 +80,7 @@ class Recovery {
   const std::string& machine_;
   const LogSink& sink_;
   std::vector<LogFileNameParts> files_;  // those that are needed
+  std::vector<std::string> damaged_;     // snapshots
   LogPosition synced_;                   // by the snapshots' names
   RecoveredLog result_{.next = LogPosition(1)};
 };
@@ -84,6 +93,7 @@ absl::Status Recovery::TakeSnapshot(const std::vector<io::Entry>& entries) {
     if (auto status = reader.Check(); !status.ok()) {
       if (!absl::IsDataLoss(status)) return status;
       result_.notes.push_back(absl::StrCat("passed over a snapshot: ", status.message()));
+      damaged_.push_back(absl::StrCat(directory_, "/", SnapshotName(position)));
       continue;
     }
     FOREBAY_RETURN_IF_ERROR(sink_.begin_snapshot(position));

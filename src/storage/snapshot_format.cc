@@ -139,6 +139,10 @@ std::string UnfinishedSnapshotName(LogPosition position) {
   return absl::StrCat(SnapshotName(position), ".tmp");
 }
 
+bool IsUnfinishedSnapshotName(std::string_view name) {
+  return name.starts_with(kPrefix) && name.ends_with(".tmp");
+}
+
 std::optional<LogPosition> ParseSnapshotName(std::string_view name) {
   if (!name.starts_with(kPrefix)) return std::nullopt;
   LogPosition position;

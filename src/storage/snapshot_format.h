@@ -68,6 +68,7 @@ class SnapshotTotals {
 std::string SnapshotName(LogPosition position);
 // What it is called while it grows.
 std::string UnfinishedSnapshotName(LogPosition position);
+bool IsUnfinishedSnapshotName(std::string_view name);
 // Nothing if it is no name of a finished snapshot.
 std::optional<LogPosition> ParseSnapshotName(std::string_view name);
 
