@@ -1,5 +1,8 @@
 """What a bare Python grpcio client reaches against limit-server: raw bytes over a stream, nothing parsed.
 
+grpcio sends bytes objects alone, and what an actor pushes are arrays that change from rollout to rollout. So a pushed
+message is joined out of three arrays of one of four rollouts, as any client has to, and as ours does.
+
     python bench/limits/python_limit.py push --target 127.0.0.1:PORT --message-bytes 500000
     python bench/limits/python_limit.py fetch --target 127.0.0.1:PORT --message-bytes 1400000
 
@@ -7,12 +10,14 @@ Prints one line of JSON, with the fields that buffer-bench prints.
 """
 
 import argparse
+import itertools
 import json
 import os
 import queue
 import resource
 import struct
 import time
+from collections.abc import Callable
 
 import grpc
 
@@ -37,9 +42,9 @@ def process_cpu_seconds(pid: int) -> float:
 class Stream:
     """A bidirectional stream with a window: requests go out while fewer than `window` are unanswered."""
 
-    def __init__(self, channel: grpc.Channel, method: str, request: bytes, window: int):
+    def __init__(self, channel: grpc.Channel, method: str, requests: Callable[[], bytes], window: int):
         self._tickets: queue.SimpleQueue = queue.SimpleQueue()
-        self._request = request
+        self._next_request = requests
         for _ in range(window):
             self._tickets.put(True)
         # No serializers: bytes go in and come out as they are.
@@ -47,7 +52,7 @@ class Stream:
 
     def _requests(self):
         while self._tickets.get():
-            yield self._request
+            yield self._next_request()
 
     def take(self, answer_bytes: int) -> None:
         left = answer_bytes
@@ -62,21 +67,34 @@ class Stream:
         self._answers.cancel()
 
 
+def joined(head: bytes, size: int) -> Callable[[], bytes]:
+    """Messages of `size` bytes: the head, then tokens, mask and log-probs of four rollouts in turn."""
+    tokens = (size - len(head)) // 9
+    rest = size - len(head) - 8 * tokens
+    rollouts = [[bytearray(os.urandom(part)) for part in (4 * tokens, rest, 4 * tokens)] for _ in range(4)]
+    turns = itertools.cycle(rollouts)
+    return lambda: b"".join((head, *next(turns)))
+
+
 def run(arguments: argparse.Namespace) -> dict:
     size = arguments.message_bytes
     if arguments.direction == "push":
         method, answer = STORE, 24
-        request = HEADER.pack(answer, 0) + os.urandom(size - HEADER.size)
+        requests = joined(HEADER.pack(answer, 0), size)
     else:
         method, answer = STREAM, size
         request = HEADER.pack(answer, arguments.frame_bytes) + bytes(56)
+
+        def requests() -> bytes:
+            return request
+
     options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
     for text in arguments.channel_argument:
         name, _, value = text.partition("=")
         options.append((name, int(value)))
     with grpc.insecure_channel(arguments.target, options=options) as channel:
         grpc.channel_ready_future(channel).result(timeout=10)
-        stream = Stream(channel, method, request, arguments.window)
+        stream = Stream(channel, method, requests, arguments.window)
         warm = time.monotonic() + arguments.warm_up_seconds
         while time.monotonic() < warm:
             stream.take(answer)
