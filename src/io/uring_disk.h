@@ -6,6 +6,11 @@
 // most `workers_max`. `done` runs on the ring's thread, so that it delays what is asked next.
 //
 // Truncate has no operation in older kernels and is rare: it runs on the thread for names.
+//
+// Files and buffers are not registered. A bare ring took 6.5 us of CPU for a direct write of 4 KiB,
+// 6.2 with either; for 1 MiB 49 us, 41 with files, 34 with both: 0.015 s a GB saved, for memory
+// that must be pinned and handed out from one place (`ring_benchmark --benchmark_repetitions=7
+// --benchmark_enable_random_interleaving=true`, medians on two busy cores).
 #pragma once
 
 #include <liburing.h>
