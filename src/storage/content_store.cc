@@ -94,6 +94,11 @@ ContentStore::Need ContentStore::NeedOf(absl::Span<const std::string_view> items
   return need;
 }
 
+bool ContentStore::Fits(const Need& need) const {
+  return need.arena_bytes <= bytes_max_ - std::min(bytes_max_, use_.arena_bytes) &&
+         need.arenas <= kFan * kFan - arenas_;
+}
+
 absl::Status ContentStore::Add(absl::Span<const std::string_view> items,
                                absl::Span<PayloadId> ids) {
   FOREBAY_CHECK(items.size() == ids.size());
@@ -105,14 +110,34 @@ absl::Status ContentStore::Add(absl::Span<const std::string_view> items,
   }
   absl::MutexLock lock(&mutex_);
   const Need need = NeedOf(items);
-  if (need.arena_bytes > bytes_max_ - std::min(bytes_max_, use_.arena_bytes) ||
-      need.arenas > kFan * kFan - arenas_) {
+  if (!Fits(need)) {
     return absl::ResourceExhaustedError(
         absl::StrCat("task contents of ", need.bytes, " bytes do not fit: ", use_.arena_bytes,
                      " bytes of arenas are taken, at most ", bytes_max_));
   }
   for (size_t i = 0; i < items.size(); ++i) ids[i] = Put(items[i]);
   use_.items += items.size();
+  use_.bytes += need.bytes;
+  return absl::OkStatus();
+}
+
+// Equal adds in equal order take equal places, so the id is known before; anything else means that
+// an item is missing or was written by a program that places items otherwise.
+absl::Status ContentStore::Restore(PayloadId id, std::string_view item) {
+  absl::MutexLock lock(&mutex_);
+  const Need need = NeedOf({&item, 1});
+  if (item.size() > kItemBytesMax) return absl::DataLossError("a task that is too long");
+  if (!Fits(need)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the stored task contents do not fit: ", use_.arena_bytes,
+                     " bytes of arenas are taken, at most ", bytes_max_));
+  }
+  const PayloadId place = Put(item);
+  if (place != id) {
+    return absl::DataLossError(absl::StrCat("a task content belongs at ", absl::Hex(id.value),
+                                            ", the next place is ", absl::Hex(place.value)));
+  }
+  use_.items += 1;
   use_.bytes += need.bytes;
   return absl::OkStatus();
 }

@@ -40,6 +40,10 @@ class ContentStore {
   // Adds all or none; ids[i] belongs to items[i]. ResourceExhausted when their arenas do not fit
   // bytes_max.
   absl::Status Add(absl::Span<const std::string_view> items, absl::Span<PayloadId> ids);
+  // Puts an item back to the place that its id names, after those that were added before it: the
+  // store is then as it was after that Add. DataLoss if that is not possible, ResourceExhausted as
+  // for Add.
+  absl::Status Restore(PayloadId id, std::string_view item);
   absl::StatusOr<std::string_view> Read(PayloadId id) const;
   // The items are used no more.
   void Kill(absl::Span<const PayloadId> ids);
@@ -69,6 +73,7 @@ class ContentStore {
   Need NeedOf(absl::Span<const std::string_view> items) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   const Arena* Find(uint64_t arena) const;
   Arena* NewArena(uint64_t size) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool Fits(const Need& need) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   PayloadId Put(std::string_view item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const uint64_t bytes_max_;

@@ -1,0 +1,74 @@
+// Makes a ContentStore durable: what is added is written to a log of its own and comes back to the
+// same ids at the next start. docs/formats/contents.md has the bytes.
+//
+// Lives in its owner's loop, as LogWriter does (log_writer.h), with the same `post`; not
+// thread-safe, while the store is read from any thread. It may go at any moment, but not from
+// within a callback of its own. Nobody else adds to the store. Nothing is removed: a killed item's
+// bytes stay in the files, and come back at the next start, when its owner says again what is dead.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/ids.h"
+#include "io/disk.h"
+#include "storage/content_store.h"
+#include "storage/log_recovery.h"
+#include "storage/log_writer.h"
+
+namespace forebay::storage {
+
+// The name of the log's files, LogOptions::name.
+inline constexpr char kContentsMachine[] = "contents";
+
+// Fills an empty store from the files. Blocks; errors are those of RecoverLog and of
+// ContentStore::Restore.
+absl::StatusOr<RecoveredLog> RecoverContents(Blocking disk, const std::string& directory,
+                                             ContentStore* store);
+
+class ContentLog {
+ public:
+  // `recovered`: what RecoverContents said of the same store. `on_failed`: see LogEvents.
+  // LogOptions::name is set here.
+  ContentLog(io::Disk* disk, LogOptions options, const RecoveredLog& recovered, ContentStore* store,
+             LogPost post, std::function<void(absl::Status)> on_failed);
+
+  // The ids, one an item, once all of them are durable; else what ContentStore::Add said, before
+  // this returns, or Unavailable when the log has failed. Answers come in the order of the calls,
+  // but for refusals.
+  using Done = absl::AnyInvocable<void(absl::StatusOr<std::vector<PayloadId>>)>;
+  void Add(absl::Span<const std::string_view> items, Done done);
+
+  // As LogWriter's.
+  uint64_t pending_bytes() const { return writer_.pending_bytes(); }
+  bool full() const { return writer_.full(); }
+  const LogWriter::Use& use() const { return writer_.use(); }
+
+ private:
+  struct Waiting {
+    LogPosition last;  // of its items
+    std::vector<PayloadId> ids;
+    Done done;
+  };
+  void OnDurable();
+  void OnFailed(absl::Status status);
+  void Refuse(Waiting waiting);
+
+  ContentStore* const store_;
+  const std::function<void(absl::Status)> on_failed_;
+  LogPosition appended_;
+  std::deque<Waiting> waiting_;
+  std::string record_;  // keeps its memory
+  LogWriter writer_;
+};
+
+}  // namespace forebay::storage
