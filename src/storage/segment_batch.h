@@ -1,0 +1,114 @@
+// What one lane of the segment store writes at once: payloads as records one after another, or a
+// segment's footer, copied piece by piece into a buffer that the disk can take.
+//
+// Used by one thread at a time. The payloads' bytes are checked on the way.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "io/disk.h"
+#include "storage/payload_store.h"
+#include "storage/segment_format.h"
+
+namespace forebay::storage {
+
+// One call of Finish: answered when nothing of it is left.
+struct FinishTicket {
+  absl::Span<PayloadId> ids;
+  size_t left = 0;
+  absl::Status status;
+  PayloadStore::Done done;
+};
+
+// A payload that is not safe yet.
+struct WaitingPayload {
+  std::shared_ptr<FinishTicket> ticket;
+  size_t index = 0;  // of its id
+  RecordHead head;   // the id is set with the place
+  BlockList blocks;
+};
+
+// Aligned memory of a fixed size.
+class WriteBuffer {
+ public:
+  explicit WriteBuffer(size_t size)
+      : data_(static_cast<char*>(std::aligned_alloc(io::kAlignment, size))), size_(size) {}
+  char* data() const { return data_.get(); }
+  size_t size() const { return size_; }
+
+ private:
+  struct Free {
+    void operator()(char* data) const { std::free(data); }
+  };
+  std::unique_ptr<char, Free> data_;
+  size_t size_;
+};
+
+class SegmentBatch {
+ public:
+  SegmentBatch(size_t lane, uint32_t segment, io::FileRef file, uint64_t begin, WriteBuffer buffer)
+      : lane(lane),
+        segment(segment),
+        file(std::move(file)),
+        buffer(std::move(buffer)),
+        begin_(begin),
+        end_(begin) {}
+
+  // --- building, in order of the file ---
+  // Whole pages: the header, a footer.
+  void AddBytes(std::string bytes);
+  // Where a payload of `bytes` would end the file.
+  uint64_t EndWith(uint64_t bytes) const {
+    return RoundUp(end_ + RecordBytes(bytes), kSegmentPage);
+  }
+  void Add(WaitingPayload payload);
+  uint64_t begin() const { return begin_; }
+  // A multiple of a page.
+  uint64_t end() const { return RoundUp(end_, kSegmentPage); }
+
+  // --- writing ---
+  // Fills the buffer with what comes next, and says where it belongs; 0 at the end.
+  size_t Fill(uint64_t* offset);
+  // Payloads whose bytes are not what they were when they came; known at the end.
+  const std::vector<bool>& damaged() const { return damaged_; }
+
+  const size_t lane;
+  const uint32_t segment;
+  const io::FileRef file;
+  std::string entry_folder;  // to be synced too, if not empty
+  bool seals = false;
+  // Under the writer's lock:
+  bool with_disk = false;  // the disk has it, and nobody reads it
+  bool given_up = false;
+  std::vector<WaitingPayload> payloads;
+  WriteBuffer buffer;
+
+ private:
+  struct Piece {
+    std::string_view bytes;
+    size_t payload = SIZE_MAX;  // whose bytes these are
+    bool last = false;          // of the payload
+  };
+  void AddPadding(uint64_t bytes);
+
+  const uint64_t begin_;
+  uint64_t end_;
+  std::vector<std::string> texts_;
+  std::vector<std::unique_ptr<std::array<char, kRecordHeadBytes>>> heads_;
+  std::vector<Piece> pieces_;
+  std::vector<bool> damaged_;
+  size_t piece_ = 0;  // the next to copy
+  size_t in_piece_ = 0;
+  uint64_t written_ = 0;
+  uint32_t crc_ = 0;  // of the payload so far
+};
+
+}  // namespace forebay::storage

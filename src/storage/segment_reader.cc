@@ -1,0 +1,440 @@
+#include "storage/segment_reader.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+
+namespace forebay::storage {
+namespace {
+
+absl::Status Closed() { return absl::UnavailableError("the segment store is closed"); }
+
+bool IsGone(const absl::Status& status) {
+  const int error = io::ErrorOf(status);
+  return error == ENOENT || error == ESTALE;
+}
+
+}  // namespace
+
+SegmentReader::SegmentReader(io::Disk* disk, const SegmentStoreOptions& options,
+                             std::shared_ptr<SegmentTable> table)
+    : disk_(disk), options_(options), table_(std::move(table)) {
+  FOREBAY_CHECK(options.reads_max > 0 && options.read_bytes_max >= kSegmentPage &&
+                options.read_bytes_max % kSegmentPage == 0);
+}
+
+void SegmentReader::Run(Actions actions) {
+  for (auto& action : actions) action();
+}
+
+// --- a job's way to memory ---
+
+void SegmentReader::Load(std::vector<PayloadId> ids, PayloadStore::LoadDone done) {
+  auto job = std::make_shared<Job>();
+  job->ids = std::move(ids);
+  job->done = std::move(done);
+  {
+    absl::MutexLock lock(&mutex_);
+    jobs_.insert(job);
+  }
+  Begin(job, 0);
+}
+
+void SegmentReader::Begin(const JobRef& job, uint64_t reserved) {
+  PayloadBudget& budget = table_->budget();
+  std::vector<PayloadView> views;
+  std::vector<SegmentTable::Missing> missing;
+  // Outside the lock: views may be last references.
+  if (auto status = table_->Look(job->ids, &views, &missing); !status.ok()) {
+    budget.Unreserve(reserved);
+    return Refuse(job, std::move(status));
+  }
+  uint64_t all = 0;
+  for (const PayloadView& view : views) {
+    if (view.bytes() > 0) all += PayloadBuilder::Footprint(view.bytes());
+  }
+  for (const auto& payload : missing) all += PayloadBuilder::Footprint(payload.head.bytes);
+  const bool again = reserved > 0;
+  Actions actions;
+  if (StartJob(job, &views, missing, &reserved, &actions)) {
+    budget.Unreserve(reserved);
+    return Run(std::move(actions));
+  }
+  // Nothing is held while it waits. The second time for all of it: then it is enough for sure.
+  views.clear();
+  const uint64_t need = again ? all : reserved;
+  if (again) budget.Unreserve(reserved);
+  if (job->done == nullptr) return Refuse(job, absl::UnavailableError("overtaken"));
+  if (!budget.CanEverRead(all)) {
+    return Refuse(job, absl::ResourceExhaustedError(
+                           absl::StrCat("a load of ", all, " bytes exceeds the payload memory of ",
+                                        budget.use().bytes_max)));
+  }
+  Reserve(job, need);
+}
+
+// False if `reserved` is not enough; if nothing was reserved, it is then what is needed.
+bool SegmentReader::StartJob(const JobRef& job, std::vector<PayloadView>* views,
+                             const std::vector<SegmentTable::Missing>& missing, uint64_t* reserved,
+                             Actions* actions) {
+  absl::MutexLock lock(&mutex_);
+  if (closed_) {
+    job->status = Closed();
+    Answer(job, actions);
+    return true;
+  }
+  std::map<PayloadId, RecordHead> read;
+  uint64_t need = 0;
+  for (const auto& payload : missing) {
+    if (loading_.contains(payload.head.id)) continue;
+    if (!read.emplace(payload.head.id, payload.head).second) continue;
+    need += PayloadBuilder::Footprint(payload.head.bytes);
+  }
+  if (need > *reserved) {
+    if (*reserved == 0) *reserved = need;
+    return false;
+  }
+  *reserved -= need;
+  job->views = std::move(*views);
+  job->left = missing.size();
+  for (const auto& payload : missing) loading_[payload.head.id].push_back({job, payload.index});
+  std::vector<RecordHead> heads;
+  for (const auto& [id, head] : read) heads.push_back(head);
+  QueueRuns(std::move(heads), job->done == nullptr);
+  if (job->left == 0) Answer(job, actions);
+  Pump(actions);
+  return true;
+}
+
+void SegmentReader::Reserve(const JobRef& job, uint64_t bytes) {
+  const WaiterId waiter = table_->budget().AwaitRead(
+      bytes, [self = shared_from_this(), job, bytes] { self->Begin(job, bytes); });
+  bool closed;
+  {
+    absl::MutexLock lock(&mutex_);
+    job->waiter = waiter;
+    closed = closed_;
+  }
+  if (closed) table_->budget().Cancel(waiter);
+}
+
+void SegmentReader::Answer(const JobRef& job, Actions* actions) {
+  if (jobs_.erase(job) == 0) return;
+  if (job->done == nullptr) {
+    --ahead_jobs_;
+    if (!job->stalled) actions->push_back([self = shared_from_this()] { self->ReadAhead(); });
+    return;
+  }
+  actions->push_back([job] {
+    if (job->status.ok()) return job->done(std::move(job->views));
+    job->views.clear();
+    job->done(job->status);
+  });
+}
+
+void SegmentReader::Refuse(const JobRef& job, absl::Status status) {
+  Actions actions;
+  {
+    absl::MutexLock lock(&mutex_);
+    job->status = std::move(status);
+    Answer(job, &actions);
+  }
+  Run(std::move(actions));
+}
+
+// --- runs ---
+
+// `heads` by id, hence by place.
+void SegmentReader::QueueRuns(std::vector<RecordHead> heads, bool ahead) {
+  std::vector<RunItem> items;
+  uint64_t begin = 0, end = 0;
+  const auto flush = [&] {
+    if (!items.empty()) QueueRun(std::make_shared<SegmentRun>(std::exchange(items, {}), ahead));
+  };
+  for (const RecordHead& head : heads) {
+    const PayloadPlace place = PlaceOf(head.id);
+    const uint64_t place_end = place.offset + RecordBytes(head.bytes);
+    const bool joins = !items.empty() && PlaceOf(items.back().head.id).segment == place.segment &&
+                       place.offset <= end + options_.read_gap_bytes_max &&
+                       place_end - begin <= options_.read_bytes_max - kSegmentPage;
+    if (!joins) {
+      flush();
+      begin = place.offset;
+    }
+    end = place_end;
+    RunItem& item = items.emplace_back();
+    item.head = head;
+    item.blocks = NewBlocks(head.bytes, &table_->budget());
+  }
+  flush();
+}
+
+void SegmentReader::QueueRun(const RunRef& run) {
+  auto& queue = run->ahead ? ahead_queue_ : queue_;
+  const uint64_t end = run->end();
+  for (uint64_t at = run->begin(); at < end; at += options_.read_bytes_max) {
+    auto read = std::make_shared<Read>();
+    read->run = run;
+    read->begin = at;
+    read->end = std::min(at + options_.read_bytes_max, end);
+    queue.push_back(std::move(read));
+    ++run->pieces_left;
+  }
+}
+
+SegmentReader::ReadRef SegmentReader::NextRead() {
+  if (in_flight_.size() >= options_.reads_max) return nullptr;
+  auto* queue = &queue_;
+  if (queue_.empty()) {
+    // Half of what may be in flight stays free for those who wait.
+    if (ahead_queue_.empty() || in_flight_.size() * 2 > options_.reads_max) return nullptr;
+    queue = &ahead_queue_;
+  }
+  ReadRef read = std::move(queue->front());
+  queue->pop_front();
+  return read;
+}
+
+void SegmentReader::Pump(Actions* actions) {
+  while (ReadRef read = NextRead()) {
+    read->since_ms = now_ms();
+    in_flight_.insert(read);
+    if (buffers_.empty()) buffers_.emplace_back(options_.read_bytes_max);
+    auto buffer = std::make_shared<WriteBuffer>(std::move(buffers_.back()));
+    buffers_.pop_back();
+    actions->push_back([self = shared_from_this(), read, buffer] { self->Start(read, buffer); });
+  }
+}
+
+// --- the way of a read ---
+
+void SegmentReader::Start(const ReadRef& read, std::shared_ptr<WriteBuffer> buffer) {
+  const uint32_t segment = read->run->segment();
+  auto known = table_->FileOf(segment);
+  if (!known.ok()) return Ended(read, buffer, known.status());
+  if (known->file != nullptr) return StartIn(read, std::move(buffer), known->file);
+  disk_->Open(known->path, {.mode = io::OpenMode::kRead, .direct = options_.direct},
+              [self = shared_from_this(), read, buffer, segment](const auto& file) {
+                if (!file.ok()) return self->Ended(read, buffer, file.status());
+                self->table_->SetFile(segment, *file);
+                self->StartIn(read, buffer, *file);
+              });
+}
+
+void SegmentReader::StartIn(const ReadRef& read, std::shared_ptr<WriteBuffer> buffer,
+                            const io::FileRef& file) {
+  const absl::Span<char> to(buffer->data(), read->end - read->begin);
+  disk_->Read(file, read->begin, to,
+              [self = shared_from_this(), read, buffer](const absl::StatusOr<size_t>& bytes) {
+                self->Ended(read, buffer, bytes);
+              });
+}
+
+void SegmentReader::Ended(const ReadRef& read, const std::shared_ptr<WriteBuffer>& buffer,
+                          const absl::StatusOr<size_t>& bytes) {
+  SegmentRun& run = *read->run;
+  if (bytes.ok()) run.Take(read->begin, {buffer->data(), *bytes});
+  Actions actions;
+  {
+    absl::MutexLock lock(&mutex_);
+    in_flight_.erase(read);
+    buffers_.push_back(std::move(*buffer));
+    if (bytes.ok()) {
+      trouble_ = {};
+    } else if (run.status.ok()) {
+      run.status = bytes.status();
+    }
+    if (closed_) return;
+    Pump(&actions);
+  }
+  // Before the other reads are started: those who wait for this one come first.
+  if (run.pieces_left.fetch_sub(1) == 1) RunEnded(read->run);
+  Run(std::move(actions));
+}
+
+void SegmentReader::RunEnded(const RunRef& run) {
+  std::vector<std::pair<PayloadId, absl::StatusOr<PayloadView>>> views;
+  std::vector<std::pair<RunItem, absl::Status>> wrong;
+  const auto file = table_->FileOf(run->segment());
+  for (RunItem& item : run->items) {
+    absl::Status status = run->status;
+    if (status.ok() && !(status = SegmentRun::Check(item)).ok()) {
+      ++item.damaged;
+    } else if (!status.ok()) {
+      ++item.failed;
+    }
+    if (status.ok()) {
+      auto view = table_->Install(item.head.id, std::move(item.blocks), run->ahead);
+      views.emplace_back(item.head.id, view.has_value()
+                                           ? absl::StatusOr<PayloadView>(std::move(*view))
+                                           : absl::NotFoundError(absl::StrCat(
+                                                 "payload ", absl::Hex(item.head.id.value),
+                                                 " was freed while it was read")));
+    } else if (!file.ok()) {
+      views.emplace_back(item.head.id, file.status());
+    } else {
+      wrong.emplace_back(std::move(item), std::move(status));
+    }
+  }
+  // What is read again is read through a new handle.
+  if (!wrong.empty()) table_->DropFile(run->segment());
+  Actions actions;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [id, view] : views) Deliver(id, view, &actions);
+    for (auto& [item, why] : wrong) Again(std::move(item), run->ahead, why, file->path, &actions);
+    Pump(&actions);
+  }
+  Run(std::move(actions));
+}
+
+void SegmentReader::Deliver(PayloadId id, const absl::StatusOr<PayloadView>& view,
+                            Actions* actions) {
+  const auto loading = loading_.find(id);
+  if (loading == loading_.end()) return;
+  for (const Asker& asker : loading->second) {
+    Job& job = *asker.job;
+    if (view.ok()) {
+      job.views[asker.index] = *view;
+    } else {
+      job.status = view.status();
+    }
+    if (--job.left == 0) Answer(asker.job, actions);
+  }
+  loading_.erase(loading);
+}
+
+void SegmentReader::Again(RunItem item, bool ahead, const absl::Status& why,
+                          const std::string& path, Actions* actions) {
+  const PayloadId id = item.head.id;
+  const bool damaged = item.damaged >= kDamagedReadsMax;
+  const bool gone = IsGone(why) && item.failed > 1;
+  if (trouble_.kind.empty()) trouble_.since_ms = now_ms();
+  trouble_.kind = "reading";
+  trouble_.what = std::string(why.message());
+  trouble_.path = path;
+  if (closed_ || damaged || gone || item.failed >= kFailedReadsMax) {
+    use_.damaged += damaged || gone ? 1 : 0;
+    absl::Status status = why;
+    if (damaged || gone) {
+      status =
+          absl::DataLossError(absl::StrCat(path, " at offset ", PlaceOf(id).offset, ", payload ",
+                                           absl::Hex(id.value), ": ", why.message()));
+    }
+    Deliver(id, status, actions);
+    // The last references go outside the lock.
+    actions->push_back([blocks = std::move(item.blocks)] {});
+    return;
+  }
+  const uint64_t pause_ms =
+      item.failed == 0 ? 0
+                       : std::min(options_.retry_most_ms, options_.retry_least_ms << item.failed);
+  std::vector<RunItem> items;
+  items.push_back(std::move(item));
+  auto run = std::make_shared<SegmentRun>(std::move(items), ahead);
+  if (pause_ms == 0) return QueueRun(run);
+  later_.emplace(now_ms() + pause_ms, std::move(run));
+}
+
+// --- ahead, and from outside ---
+
+std::vector<PayloadId> SegmentReader::NextAhead() {
+  std::vector<PayloadId> wanted = table_->TakeReadAhead();
+  absl::MutexLock lock(&mutex_);
+  ahead_.insert(ahead_.end(), wanted.begin(), wanted.end());
+  std::vector<PayloadId> next;
+  if (closed_ || ahead_jobs_ >= kAheadJobsMax) return next;
+  constexpr size_t kAtOnce = 16;
+  while (!ahead_.empty() && next.size() < kAtOnce) {
+    next.push_back(ahead_.front());
+    ahead_.pop_front();
+  }
+  if (!next.empty()) ++ahead_jobs_;
+  return next;
+}
+
+void SegmentReader::ReadAhead() {
+  std::vector<PayloadId> ids = NextAhead();
+  if (ids.empty()) return;
+  auto job = std::make_shared<Job>();
+  uint64_t reserved = 0;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    std::vector<PayloadView> views;
+    std::vector<SegmentTable::Missing> missing;
+    if (!table_->Look({&ids[i], 1}, &views, &missing).ok() || missing.empty()) continue;
+    const uint64_t footprint = PayloadBuilder::Footprint(missing[0].head.bytes);
+    if (!table_->budget().TryReserve(footprint)) {  // Tick comes back to it
+      absl::MutexLock lock(&mutex_);
+      ahead_.insert(ahead_.begin(), ids.begin() + static_cast<long>(i), ids.end());
+      job->stalled = true;
+      break;
+    }
+    reserved += footprint;
+    job->ids.push_back(ids[i]);
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    jobs_.insert(job);
+  }
+  Begin(job, reserved);
+}
+
+void SegmentReader::Tick() {
+  Actions actions;
+  {
+    absl::MutexLock lock(&mutex_);
+    const uint64_t now = now_ms();
+    while (!later_.empty() && later_.begin()->first <= now) {
+      QueueRun(later_.begin()->second);
+      later_.erase(later_.begin());
+    }
+    Pump(&actions);
+  }
+  Run(std::move(actions));
+  ReadAhead();
+}
+
+void SegmentReader::Close() {
+  Actions actions;
+  std::vector<WaiterId> waiters;
+  {
+    absl::MutexLock lock(&mutex_);
+    closed_ = true;
+    for (const JobRef& job : std::set<JobRef>(jobs_)) {
+      waiters.push_back(job->waiter);
+      job->status = Closed();
+      Answer(job, &actions);
+    }
+    // What they hold goes outside the lock.
+    actions.push_back([loading = std::exchange(loading_, {}), queue = std::exchange(queue_, {}),
+                       ahead = std::exchange(ahead_queue_, {}),
+                       later = std::exchange(later_, {})] {});
+  }
+  for (const WaiterId waiter : waiters) table_->budget().Cancel(waiter);
+  Run(std::move(actions));
+}
+
+StoreTrouble SegmentReader::trouble() const {
+  absl::MutexLock lock(&mutex_);
+  StoreTrouble trouble = trouble_;
+  for (const ReadRef& read : in_flight_) {
+    const uint64_t since = now_ms() - read->since_ms;
+    if (since < options_.write_deadline_ms || !trouble.kind.empty()) continue;
+    trouble.kind = "reading";
+    trouble.what = absl::StrCat("a read of segment ", read->run->segment(), " has not ended for ",
+                                since, " ms");
+    trouble.since_ms = read->since_ms;
+  }
+  return trouble;
+}
+
+void SegmentReader::AddUse(StoreUse* use) const {
+  absl::MutexLock lock(&mutex_);
+  use->damaged += use_.damaged;
+  use->buffer_bytes += in_flight_.size() * options_.read_bytes_max;
+}
+
+}  // namespace forebay::storage

@@ -1,0 +1,130 @@
+// Reads payloads back from segments: memory first, then the bytes, checked.
+//
+// A load reserves the memory of all it has to read at once, before new pushes get any, and holds
+// nothing while it waits for that, so that loads cannot block each other. Payloads that lie side by
+// side are read together; one that is being read already is waited for. What is damaged is read
+// once more; an error of the disk a few times, with pauses. Wanted payloads are read when nothing
+// else is.
+//
+// Thread-safe; no threads of its own: Tick looks at the time. Neither the disk nor a `done` is
+// called with the lock held. Callbacks of the disk keep it alive.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "io/disk.h"
+#include "storage/segment_batch.h"
+#include "storage/segment_options.h"
+#include "storage/segment_run.h"
+#include "storage/segment_table.h"
+
+namespace forebay::storage {
+
+class SegmentReader : public std::enable_shared_from_this<SegmentReader> {
+ public:
+  SegmentReader(io::Disk* disk, const SegmentStoreOptions& options,
+                std::shared_ptr<SegmentTable> table);
+
+  // As PayloadStore::Load.
+  void Load(std::vector<PayloadId> ids, PayloadStore::LoadDone done);
+  // Reads what the table wants, as far as there is room.
+  void ReadAhead();
+  void Tick();
+  // Loads are answered Unavailable; reads in flight end unheard.
+  void Close();
+
+  StoreTrouble trouble() const;
+  void AddUse(StoreUse* use) const;
+
+ private:
+  using Actions = std::vector<absl::AnyInvocable<void()>>;
+  // One call of Load; without `done` it reads ahead.
+  struct Job {
+    std::vector<PayloadId> ids;
+    PayloadStore::LoadDone done;
+    WaiterId waiter = 0;  // in the budget
+    std::vector<PayloadView> views;
+    size_t left = 0;       // being read
+    bool stalled = false;  // reading ahead: there was no memory for more
+    absl::Status status;
+  };
+  using JobRef = std::shared_ptr<Job>;
+  struct Asker {
+    JobRef job;
+    size_t index = 0;
+  };
+  // A piece of a run that is read at once.
+  struct Read {
+    std::shared_ptr<SegmentRun> run;
+    uint64_t begin = 0, end = 0;
+    uint64_t since_ms = 0;
+  };
+  using ReadRef = std::shared_ptr<Read>;
+  using RunRef = std::shared_ptr<SegmentRun>;
+
+  uint64_t now_ms() const { return options_.now_ms(); }
+  static void Run(Actions actions);
+  void Answer(const JobRef& job, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Refuse(const JobRef& job, absl::Status status);
+
+  // Starts if `reserved` bytes are enough for what has to be read; else reserves what is.
+  void Begin(const JobRef& job, uint64_t reserved);
+  bool StartJob(const JobRef& job, std::vector<PayloadView>* views,
+                const std::vector<SegmentTable::Missing>& missing, uint64_t* reserved,
+                Actions* actions);
+  void Reserve(const JobRef& job, uint64_t bytes);
+  void QueueRuns(std::vector<RecordHead> heads, bool ahead) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void QueueRun(const RunRef& run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Pump(Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  ReadRef NextRead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Some wanted payloads that are not in memory; empty if this is not the time.
+  std::vector<PayloadId> NextAhead();
+
+  // The way of a read.
+  void Start(const ReadRef& read, std::shared_ptr<WriteBuffer> buffer);
+  void StartIn(const ReadRef& read, std::shared_ptr<WriteBuffer> buffer, const io::FileRef& file);
+  void Ended(const ReadRef& read, const std::shared_ptr<WriteBuffer>& buffer,
+             const absl::StatusOr<size_t>& bytes);
+  // All pieces of the run are there, or failed.
+  void RunEnded(const RunRef& run);
+  void Deliver(PayloadId id, const absl::StatusOr<PayloadView>& view, Actions* actions)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Reads it once more, or says what is wrong with it.
+  void Again(RunItem item, bool ahead, const absl::Status& why, const std::string& path,
+             Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  static constexpr uint32_t kDamagedReadsMax = 2;
+  static constexpr uint32_t kFailedReadsMax = 4;
+  static constexpr size_t kAheadJobsMax = 2;
+
+  io::Disk* const disk_;
+  const SegmentStoreOptions options_;
+  const std::shared_ptr<SegmentTable> table_;
+
+  mutable absl::Mutex mutex_;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::set<JobRef> jobs_ ABSL_GUARDED_BY(mutex_);  // not answered
+  std::map<PayloadId, std::vector<Asker>> loading_ ABSL_GUARDED_BY(mutex_);
+  std::deque<ReadRef> queue_ ABSL_GUARDED_BY(mutex_);
+  std::deque<ReadRef> ahead_queue_ ABSL_GUARDED_BY(mutex_);
+  std::deque<PayloadId> ahead_ ABSL_GUARDED_BY(mutex_);  // wanted, nothing reserved yet
+  size_t ahead_jobs_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::multimap<uint64_t, RunRef> later_ ABSL_GUARDED_BY(mutex_);  // by time
+  std::set<ReadRef> in_flight_ ABSL_GUARDED_BY(mutex_);
+  std::vector<WriteBuffer> buffers_ ABSL_GUARDED_BY(mutex_);  // not in use
+  StoreTrouble trouble_ ABSL_GUARDED_BY(mutex_);
+  StoreUse use_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace forebay::storage

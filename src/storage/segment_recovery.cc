@@ -1,0 +1,292 @@
+#include "storage/segment_recovery.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <deque>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "storage/segment_batch.h"
+
+namespace forebay::storage {
+namespace {
+
+constexpr size_t kSegmentsAtOnce = 16;
+
+// Reads one segment: header, trailer, index, and what heads are still missing.
+class SegmentLook : public std::enable_shared_from_this<SegmentLook> {
+ public:
+  SegmentLook(io::Disk* disk, const SegmentStoreOptions& options, SegmentName name,
+              std::string path, uint64_t file_bytes, std::vector<PayloadId> ids)
+      : path(std::move(path)),
+        file_bytes(file_bytes / kSegmentPage * kSegmentPage),
+        name(std::move(name)),
+        disk_(disk),
+        direct_(options.direct),
+        cluster_(options.cluster),
+        ids_(std::move(ids)) {}
+
+  // Calls `done` with an error that says nothing of the payloads, or when found and lost are known.
+  void Run(io::Disk::Done done) {
+    done_ = std::move(done);
+    disk_->Open(path, {.mode = io::OpenMode::kRead, .direct = direct_},
+                [self = shared_from_this()](absl::StatusOr<io::FileRef> file) {
+                  if (!file.ok()) return self->Failed(file.status());
+                  self->file_ = *std::move(file);
+                  self->ReadHeader();
+                });
+  }
+
+  const std::string path;
+  const uint64_t file_bytes;
+  const SegmentName name;
+  std::vector<RecordHead> found;
+  std::vector<LostPayload> lost;
+  bool sealed = false;
+
+ private:
+  using Then = void (SegmentLook::*)(std::string_view bytes);
+
+  // Whole pages around [offset, offset + bytes); `then` gets exactly those, or fewer at the end.
+  void Read(uint64_t offset, uint64_t bytes, Then then) {
+    const uint64_t begin = offset / kSegmentPage * kSegmentPage;
+    const uint64_t end = RoundUp(offset + bytes, kSegmentPage);
+    auto buffer = std::make_shared<WriteBuffer>(end - begin);
+    disk_->Read(file_, begin, {buffer->data(), buffer->size()},
+                [self = shared_from_this(), buffer, skip = offset - begin, bytes,
+                 then](absl::StatusOr<size_t> read) {
+                  if (!read.ok()) return self->Failed(read.status());
+                  std::string_view all(buffer->data(), *read);
+                  all.remove_prefix(std::min<size_t>(skip, all.size()));
+                  (self.get()->*then)(all.substr(0, bytes));
+                });
+  }
+
+  void Failed(const absl::Status& status) {
+    if (io::ErrorOf(status) != ENOENT) return done_(status);
+    LoseAll(status.message());
+  }
+
+  void LoseAll(absl::string_view why) {
+    for (const PayloadId id : ids_) lost.push_back({id, std::string(why)});
+    done_(absl::OkStatus());
+  }
+
+  void ReadHeader() { Read(0, kSegmentPage, &SegmentLook::TakeHeader); }
+
+  void TakeHeader(std::string_view bytes) {
+    const auto header = DecodeSegmentHeader(bytes);
+    if (!header.ok()) return LoseAll(absl::StrCat(path, ": ", header.status().message()));
+    if (!(header->name == name) || header->cluster != cluster_) {
+      return LoseAll(absl::StrCat(path, ": the header is of cluster '", header->cluster, "', file ",
+                                  FileNameOf(header->name)));
+    }
+    nonce_ = header->nonce;
+    Read(file_bytes - kSegmentTrailerBytes, kSegmentTrailerBytes, &SegmentLook::TakeTrailer);
+  }
+
+  void TakeTrailer(std::string_view bytes) {
+    const auto trailer = DecodeSegmentTrailer(bytes, file_bytes);
+    if (!trailer.ok() || trailer->nonce != nonce_) return NextHead();
+    trailer_ = *trailer;
+    Read(trailer_.index_offset, trailer_.index_bytes(), &SegmentLook::TakeIndex);
+  }
+
+  void TakeIndex(std::string_view bytes) {
+    auto index = DecodeSegmentIndex(bytes, trailer_, name.number);
+    if (index.ok()) {
+      sealed = true;
+      index_ = std::move(index->records);
+    }
+    NextHead();
+  }
+
+  // Both are in order of offset.
+  void NextHead() {
+    while (next_ < ids_.size()) {
+      const PayloadId id = ids_[next_];
+      const auto known = std::lower_bound(
+          index_.begin(), index_.end(), id,
+          [](const RecordHead& head, PayloadId wanted) { return head.id < wanted; });
+      if (known == index_.end() || known->id != id) {
+        return Read(PlaceOf(id).offset, kRecordHeadBytes, &SegmentLook::TakeHead);
+      }
+      found.push_back(*known);
+      ++next_;
+    }
+    done_(absl::OkStatus());
+  }
+
+  void TakeHead(std::string_view bytes) {
+    const PayloadId id = ids_[next_++];
+    const auto head = DecodeRecordHead(bytes);
+    if (!head.ok()) {
+      Lose(id, head.status().message());
+    } else if (head->id != id) {
+      Lose(id, "record head: of another payload");
+    } else if (PlaceOf(id).offset + kRecordHeadBytes + head->bytes > file_bytes) {
+      Lose(id, "the file ends before the record");
+    } else {
+      found.push_back(*head);
+    }
+    NextHead();
+  }
+
+  void Lose(PayloadId id, absl::string_view why) {
+    lost.push_back({id, absl::StrCat(path, " at offset ", PlaceOf(id).offset, ": ", why)});
+  }
+
+  io::Disk* const disk_;
+  const bool direct_;
+  const std::string cluster_;
+  const std::vector<PayloadId> ids_;
+  io::Disk::Done done_;
+  io::FileRef file_;
+  uint64_t nonce_ = 0;
+  SegmentTrailer trailer_;
+  std::vector<RecordHead> index_;
+  size_t next_ = 0;
+};
+
+class Recovery : public std::enable_shared_from_this<Recovery> {
+ public:
+  Recovery(io::Disk* disk, const SegmentStoreOptions& options, std::string folder,
+           std::shared_ptr<SegmentTable> table, std::vector<PayloadId> live,
+           io::Disk::DoneWith<StoreRecovery> done)
+      : disk_(disk),
+        options_(options),
+        folder_(std::move(folder)),
+        table_(std::move(table)),
+        done_(std::move(done)) {
+    std::sort(live.begin(), live.end());
+    live.erase(std::unique(live.begin(), live.end()), live.end());
+    for (const PayloadId id : live) {
+      if (id.value != 0) live_[PlaceOf(id).segment].push_back(id);
+    }
+  }
+
+  void Run() {
+    disk_->MakeDirectory(folder_, [self = shared_from_this()](const absl::Status& status) {
+      if (!status.ok()) return self->done_(status);
+      self->disk_->List(self->folder_, [self](auto files) {
+        if (!files.ok()) return self->done_(files.status());
+        self->Sort(*files);
+        self->Next();
+      });
+    });
+  }
+
+ private:
+  void Sort(const std::vector<io::Entry>& files) {
+    for (const io::Entry& file : files) {
+      const auto name = ParseSegmentFileName(file.name);
+      if (!name.has_value() || name->node != options_.node) continue;
+      result_.last_number = std::max(result_.last_number, name->number);
+      const std::string path = absl::StrCat(folder_, "/", file.name);
+      const auto live = live_.find(name->number);
+      if (live == live_.end()) {
+        ++result_.dead_segments;
+        restored_.push_back({name->number, path, file.bytes, {}});
+        continue;
+      }
+      ++result_.segments;
+      looks_.push_back(std::make_shared<SegmentLook>(disk_, options_, *name, path, file.bytes,
+                                                     std::move(live->second)));
+      live_.erase(live);
+    }
+    for (const auto& [number, ids] : live_) {
+      result_.last_number = std::max(result_.last_number, number);
+      for (const PayloadId id : ids) {
+        result_.lost.push_back({id, absl::StrCat("segment ", number, " is not in ", folder_)});
+      }
+    }
+  }
+
+  // Starts what may be started; the last one to end answers.
+  void Next() {
+    std::vector<std::shared_ptr<SegmentLook>> start;
+    bool ended = false;
+    {
+      absl::MutexLock lock(&mutex_);
+      while (!looks_.empty() && running_ < kSegmentsAtOnce && status_.ok()) {
+        start.push_back(std::move(looks_.front()));
+        looks_.pop_front();
+        ++running_;
+      }
+      ended = running_ == 0 && !std::exchange(answered_, true);
+    }
+    if (ended) return Finish();
+    for (const auto& look : start) {
+      look->Run([self = shared_from_this(), look](const absl::Status& status) {
+        self->Ended(*look, status);
+      });
+    }
+  }
+
+  void Ended(SegmentLook& look, const absl::Status& status) {
+    {
+      absl::MutexLock lock(&mutex_);
+      --running_;
+      if (!status.ok()) {
+        status_ = status;
+      } else {
+        result_.payloads += look.found.size();
+        for (const RecordHead& head : look.found) result_.payload_bytes += head.bytes;
+        result_.unsealed += look.sealed ? 0 : 1;
+        result_.lost.insert(result_.lost.end(), look.lost.begin(), look.lost.end());
+        // Of a file that lost all its payloads nothing is touched: somebody may want to look.
+        if (!look.found.empty()) {
+          restored_.push_back(
+              {look.name.number, look.path, look.file_bytes, std::move(look.found)});
+        }
+      }
+    }
+    Next();
+  }
+
+  // The table changes only when all is known, so that a recovery that failed may be repeated.
+  void Finish() {
+    if (!status_.ok()) return done_(status_);
+    for (Restored& segment : restored_) {
+      table_->Restore(segment.number, std::move(segment.path), segment.file_bytes,
+                      std::move(segment.live), options_.now_ms());
+    }
+    done_(std::move(result_));
+  }
+
+  struct Restored {
+    uint32_t number;
+    std::string path;
+    uint64_t file_bytes;
+    std::vector<RecordHead> live;
+  };
+
+  io::Disk* const disk_;
+  const SegmentStoreOptions options_;
+  const std::string folder_;
+  const std::shared_ptr<SegmentTable> table_;
+  io::Disk::DoneWith<StoreRecovery> done_;
+  std::map<uint32_t, std::vector<PayloadId>> live_;
+
+  absl::Mutex mutex_;
+  std::deque<std::shared_ptr<SegmentLook>> looks_ ABSL_GUARDED_BY(mutex_);
+  size_t running_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool answered_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status status_;  // the last one to end reads them without the lock
+  StoreRecovery result_;
+  std::vector<Restored> restored_;
+};
+
+}  // namespace
+
+void RecoverSegments(io::Disk* disk, const SegmentStoreOptions& options, std::string folder,
+                     std::shared_ptr<SegmentTable> table, std::vector<PayloadId> live,
+                     io::Disk::DoneWith<StoreRecovery> done) {
+  std::make_shared<Recovery>(disk, options, std::move(folder), std::move(table), std::move(live),
+                             std::move(done))
+      ->Run();
+}
+
+}  // namespace forebay::storage

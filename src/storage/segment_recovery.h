@@ -1,0 +1,40 @@
+// Finds the segments of a node again at start, and in them the payloads that are still live.
+//
+// Reads of each segment with a live payload its header and its index; the heads of single records
+// where there is none. Payloads' bytes are not read: that happens, checked, when they are loaded.
+// Segments without a live payload are dead from now on.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "io/disk.h"
+#include "storage/segment_options.h"
+#include "storage/segment_table.h"
+
+namespace forebay::storage {
+
+struct LostPayload {
+  PayloadId id;
+  std::string why;  // with the file
+};
+
+struct StoreRecovery {
+  uint64_t segments = 0;          // with live payloads
+  uint64_t unsealed = 0;          // of them, without index
+  uint64_t dead_segments = 0;     // without; unlinked after the grace time
+  uint64_t payloads = 0;          // found
+  uint64_t payload_bytes = 0;     // of them
+  std::vector<LostPayload> lost;  // live, but not there
+  uint32_t last_number = 0;       // the highest that any file or payload has
+};
+
+// `done` is called once. An error of the disk other than a missing file ends it: nothing is known
+// to be lost then. Fills the table, which is empty before. The disk outlives it.
+void RecoverSegments(io::Disk* disk, const SegmentStoreOptions& options, std::string folder,
+                     std::shared_ptr<SegmentTable> table, std::vector<PayloadId> live,
+                     io::Disk::DoneWith<StoreRecovery> done);
+
+}  // namespace forebay::storage

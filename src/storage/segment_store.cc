@@ -1,0 +1,91 @@
+#include "storage/segment_store.h"
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+
+namespace forebay::storage {
+
+SegmentStore::SegmentStore(io::Disk* disk, const SegmentStoreOptions& options)
+    : disk_(disk),
+      options_(options),
+      folder_(absl::StrCat(options.directory, "/segments")),
+      table_(std::make_shared<SegmentTable>(options)),
+      writer_(std::make_shared<SegmentWriter>(disk, options, folder_, table_)),
+      reader_(std::make_shared<SegmentReader>(disk, options, table_)) {
+  FOREBAY_CHECK(IsNodeName(options.node) && options.cluster.size() <= kClusterNameBytesMax);
+}
+
+SegmentStore::~SegmentStore() {
+  writer_->Close();
+  reader_->Close();
+}
+
+void SegmentStore::Recover(std::vector<PayloadId> live, io::Disk::DoneWith<StoreRecovery> done) {
+  RecoverSegments(disk_, options_, folder_, table_, std::move(live),
+                  [writer = writer_, done = std::move(done)](auto result) mutable {
+                    if (result.ok()) writer->Start(result->last_number);
+                    done(std::move(result));
+                  });
+}
+
+void SegmentStore::Tick() {
+  writer_->Tick();
+  reader_->Tick();
+  table_->budget().EvictForWaiters();
+  UnlinkDead();
+}
+
+void SegmentStore::Finish(absl::Span<PayloadBuilder> payloads, absl::Span<PayloadId> ids,
+                          Done done) {
+  writer_->Finish(payloads, ids, std::move(done));
+}
+
+absl::Status SegmentStore::Open(absl::Span<const PayloadId> ids, std::vector<PayloadView>* out) {
+  return table_->Open(ids, out);
+}
+
+void SegmentStore::Load(std::vector<PayloadId> ids, LoadDone done) {
+  reader_->Load(std::move(ids), std::move(done));
+}
+
+void SegmentStore::Want(absl::Span<const PayloadId> ids) {
+  table_->Want(ids);
+  reader_->ReadAhead();
+}
+
+void SegmentStore::Free(absl::Span<const PayloadId> ids) { table_->Free(ids, options_.now_ms()); }
+
+PayloadUse SegmentStore::use() const { return table_->use(); }
+
+StoreUse SegmentStore::store_use() const {
+  StoreUse use;
+  table_->AddUse(&use);
+  writer_->AddUse(&use);
+  reader_->AddUse(&use);
+  return use;
+}
+
+StoreTrouble SegmentStore::trouble() const {
+  StoreTrouble trouble = writer_->trouble();
+  if (!trouble.kind.empty()) return trouble;
+  const uint64_t waiting_bytes = trouble.waiting_bytes;
+  trouble = reader_->trouble();
+  trouble.waiting_bytes = waiting_bytes;
+  return trouble;
+}
+
+void SegmentStore::UnlinkDead() {
+  for (auto& [number, path] : table_->TakeDead(options_.now_ms())) {
+    disk_->Unlink(path, [table = table_, number = number,
+                         now_ms = options_.now_ms](const absl::Status& status) {
+      // Over a network it may have happened though an error came back.
+      if (status.ok() || io::ErrorOf(status) == ENOENT) return table->Forget(number);
+      table->KeepDead(number, now_ms());
+    });
+  }
+}
+
+}  // namespace forebay::storage

@@ -1,0 +1,65 @@
+// The payload store on disk: every payload is written to a segment file and synced before it is
+// acknowledged; memory is a cache of it.
+//
+// An id says where a payload lies (segment_format.h), so that ids outlive the process: the caller's
+// log names the live ones, and Recover finds them again. What is finished before Recover has ended
+// waits for it. Memory never goes above the budget; what nobody wants or holds is given up when
+// the budget is short, and Load reads it back.
+//
+// Parts: segment_table (what is where), segment_writer, segment_reader, segment_recovery.
+// Thread-safe; no threads of its own: Tick, every 10 ms or so, looks at the time. Callbacks run on
+// the caller's thread or the disk's, without a lock held, and must not block. The disk must outlive
+// the store, which may be destroyed at any time: what is not answered then is answered Unavailable.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "io/disk.h"
+#include "storage/payload_store.h"
+#include "storage/segment_options.h"
+#include "storage/segment_reader.h"
+#include "storage/segment_recovery.h"
+#include "storage/segment_table.h"
+#include "storage/segment_writer.h"
+
+namespace forebay::storage {
+
+class SegmentStore final : public PayloadStore {
+ public:
+  SegmentStore(io::Disk* disk, const SegmentStoreOptions& options);
+  ~SegmentStore() override;
+
+  // Once, before anything is loaded: `live` are the payloads that the log names. After an error it
+  // may be called again.
+  void Recover(std::vector<PayloadId> live, io::Disk::DoneWith<StoreRecovery> done);
+  void Tick();
+
+  PayloadBudget& budget() override { return table_->budget(); }
+  void Finish(absl::Span<PayloadBuilder> payloads, absl::Span<PayloadId> ids, Done done) override;
+  absl::Status Open(absl::Span<const PayloadId> ids, std::vector<PayloadView>* out) override;
+  void Load(std::vector<PayloadId> ids, LoadDone done) override;
+  void Want(absl::Span<const PayloadId> ids) override;
+  void Free(absl::Span<const PayloadId> ids) override;
+  PayloadUse use() const override;
+
+  StoreUse store_use() const;
+  // Of writing, else of reading.
+  StoreTrouble trouble() const;
+  const std::string& folder() const { return folder_; }
+
+ private:
+  void UnlinkDead();
+
+  io::Disk* const disk_;
+  const SegmentStoreOptions options_;
+  const std::string folder_;
+  const std::shared_ptr<SegmentTable> table_;
+  const std::shared_ptr<SegmentWriter> writer_;
+  const std::shared_ptr<SegmentReader> reader_;
+};
+
+}  // namespace forebay::storage

@@ -1,0 +1,402 @@
+#include "storage/segment_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+
+namespace forebay::storage {
+namespace {
+
+absl::Status NoPayload(PayloadId id) {
+  return absl::NotFoundError(absl::StrCat("no payload ", absl::Hex(id.value)));
+}
+
+}  // namespace
+
+SegmentTable::SegmentTable(const SegmentStoreOptions& options)
+    : want_bytes_max_(options.want_bytes_max),
+      gc_grace_ms_(options.gc_grace_ms),
+      files_max_(options.files_max),
+      budget_(PayloadBudget::New(options.bytes_max, options.completion_reserve_bytes)) {
+  budget_->SetEvictor([this](uint64_t bytes, bool reading) { return Evict(bytes, reading); });
+}
+
+SegmentTable::~SegmentTable() {
+  budget_->SetEvictor(nullptr);
+  std::vector<Block*> blocks;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (auto& [number, segment] : segments_) {
+      for (Record& record : segment.records) {
+        for (BlockRef& block : record.blocks) blocks.push_back(block.Release());
+      }
+    }
+  }
+  Block::UnrefAll(blocks);
+}
+
+// --- lists ---
+
+void SegmentTable::List::AddYoungest(Record* record) {
+  record->older = youngest;
+  record->younger = nullptr;
+  (youngest != nullptr ? youngest->younger : oldest) = record;
+  youngest = record;
+}
+
+void SegmentTable::List::AddOldest(Record* record) {
+  record->younger = oldest;
+  record->older = nullptr;
+  (oldest != nullptr ? oldest->older : youngest) = record;
+  oldest = record;
+}
+
+void SegmentTable::List::Remove(Record* record) {
+  (record->older != nullptr ? record->older->younger : oldest) = record->younger;
+  (record->younger != nullptr ? record->younger->older : youngest) = record->older;
+  record->older = record->younger = nullptr;
+}
+
+// --- the writer's ---
+
+void SegmentTable::OpenSegment(uint32_t number, std::string path, io::FileRef file) {
+  absl::MutexLock lock(&mutex_);
+  Segment& segment = segments_[number];
+  segment.path = std::move(path);
+  segment.file = std::move(file);
+}
+
+void SegmentTable::Add(uint32_t number, std::vector<StoredPayload> payloads, uint64_t file_bytes) {
+  absl::MutexLock lock(&mutex_);
+  Segment& segment = segments_.at(number);
+  FOREBAY_CHECK(segment.state == State::kOpen);
+  segment.file_bytes = file_bytes;
+  for (StoredPayload& payload : payloads) {
+    FOREBAY_CHECK(segment.records.empty() ||
+                  PlaceOf(segment.records.back().head.id).offset < PlaceOf(payload.head.id).offset);
+    Record& record = segment.records.emplace_back();
+    record.head = payload.head;
+    record.blocks = std::move(payload.blocks);
+    segment.live_bytes += RecordBytes(record.head.bytes);
+    ++segment.live;
+    ++payloads_;
+    payload_bytes_ += record.head.bytes;
+    use_.resident_bytes += FootprintOf(record);
+    cached_.AddYoungest(&record);
+  }
+}
+
+std::vector<RecordHead> SegmentTable::IndexOf(uint32_t number) const {
+  absl::MutexLock lock(&mutex_);
+  const Segment& segment = segments_.at(number);
+  std::vector<RecordHead> heads;
+  heads.reserve(segment.records.size());
+  for (const Record& record : segment.records) heads.push_back(record.head);
+  return heads;
+}
+
+std::vector<io::FileRef> SegmentTable::AddFile(uint32_t number) {
+  files_.push_back(number);
+  std::vector<io::FileRef> closed;
+  for (; files_.size() > files_max_; files_.pop_front()) {
+    const auto oldest = segments_.find(files_.front());
+    if (oldest != segments_.end()) closed.push_back(std::move(oldest->second.file));
+  }
+  return closed;
+}
+
+void SegmentTable::CloseSegment(uint32_t number, uint64_t file_bytes, uint64_t now_ms) {
+  std::vector<io::FileRef> closed;  // outside the lock
+  absl::MutexLock lock(&mutex_);
+  Segment& segment = segments_.at(number);
+  segment.state = State::kClosed;
+  segment.file_bytes = std::max(segment.file_bytes, file_bytes);
+  if (segment.live > 0) {
+    closed = AddFile(number);
+    return;
+  }
+  segment.state = State::kDead;
+  segment.dead_since_ms = segment.records.empty() ? 0 : now_ms;
+  closed.push_back(std::move(segment.file));
+  segment.records.clear();
+}
+
+void SegmentTable::Restore(uint32_t number, std::string path, uint64_t file_bytes,
+                           std::vector<RecordHead> live, uint64_t now_ms) {
+  absl::MutexLock lock(&mutex_);
+  Segment& segment = segments_[number];
+  segment.path = std::move(path);
+  segment.state = live.empty() ? State::kDead : State::kClosed;
+  segment.dead_since_ms = now_ms;
+  segment.file_bytes = file_bytes;
+  for (const RecordHead& head : live) {
+    segment.records.emplace_back().head = head;
+    segment.live_bytes += RecordBytes(head.bytes);
+    ++segment.live;
+    ++payloads_;
+    payload_bytes_ += head.bytes;
+  }
+}
+
+// --- the readers' ---
+
+SegmentTable::Record* SegmentTable::Find(PayloadId id) {
+  const auto segment = segments_.find(PlaceOf(id).segment);
+  if (segment == segments_.end()) return nullptr;
+  auto& records = segment->second.records;
+  const uint64_t offset = PlaceOf(id).offset;
+  const auto at = std::partition_point(records.begin(), records.end(), [offset](const Record& r) {
+    return PlaceOf(r.head.id).offset < offset;
+  });
+  return at != records.end() && at->head.id == id && at->live ? &*at : nullptr;
+}
+
+PayloadView SegmentTable::Hold(const Record& record) {
+  return PayloadView(record.blocks, record.head.bytes, record.head.header_bytes);
+}
+
+absl::Status SegmentTable::Open(absl::Span<const PayloadId> ids, std::vector<PayloadView>* out) {
+  std::vector<PayloadView> views;
+  std::vector<Missing> missing;
+  if (auto status = Look(ids, &views, &missing); !status.ok()) return status;
+  if (!missing.empty()) {
+    return absl::UnavailableError(
+        absl::StrCat("payload ", absl::Hex(missing[0].head.id.value), " is not in memory"));
+  }
+  out->insert(out->end(), std::make_move_iterator(views.begin()),
+              std::make_move_iterator(views.end()));
+  return absl::OkStatus();
+}
+
+absl::Status SegmentTable::Look(absl::Span<const PayloadId> ids, std::vector<PayloadView>* views,
+                                std::vector<Missing>* missing) {
+  missing->clear();
+  views->clear();  // outside the lock: they may be the last references
+  views->resize(ids.size());
+  PayloadId dead;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      Record* const record = Find(ids[i]);
+      if (record == nullptr) {
+        dead = ids[i];
+        break;
+      }
+      if (record->blocks.empty()) {
+        missing->push_back({i, record->head});
+      } else {
+        (*views)[i] = Hold(*record);
+        use_.read_ahead_hits += std::exchange(record->ahead, false) ? 1 : 0;
+      }
+      if (i + 1 == ids.size()) return absl::OkStatus();
+    }
+  }
+  if (ids.empty()) return absl::OkStatus();
+  views->clear();
+  missing->clear();
+  return NoPayload(dead);
+}
+
+std::optional<PayloadView> SegmentTable::Install(PayloadId id, BlockList blocks, bool ahead) {
+  absl::MutexLock lock(&mutex_);
+  Record* const record = Find(id);
+  if (record == nullptr) return std::nullopt;
+  if (record->blocks.empty()) {
+    record->blocks = std::move(blocks);
+    record->ahead = ahead;
+    use_.resident_bytes += FootprintOf(*record);
+    ++use_.reads_back;
+    use_.read_back_bytes += record->head.bytes;
+    use_.read_ahead += ahead ? 1 : 0;
+    // It was asked for, so it is among those that are used next.
+    ListOf(*record).AddOldest(record);
+  }
+  return Hold(*record);
+}
+
+absl::StatusOr<SegmentFile> SegmentTable::FileOf(uint32_t number) const {
+  absl::MutexLock lock(&mutex_);
+  const auto segment = segments_.find(number);
+  if (segment == segments_.end()) {
+    return absl::NotFoundError(absl::StrCat("segment ", number, " is gone"));
+  }
+  return SegmentFile{segment->second.path, segment->second.file, segment->second.file_bytes};
+}
+
+void SegmentTable::SetFile(uint32_t number, io::FileRef file) {
+  std::vector<io::FileRef> closed;
+  absl::MutexLock lock(&mutex_);
+  const auto segment = segments_.find(number);
+  if (segment == segments_.end() || segment->second.file != nullptr) return;
+  segment->second.file = std::move(file);
+  closed = AddFile(number);
+}
+
+void SegmentTable::DropFile(uint32_t number) {
+  io::FileRef closed;
+  absl::MutexLock lock(&mutex_);
+  const auto segment = segments_.find(number);
+  if (segment == segments_.end() || segment->second.state == State::kOpen) return;
+  closed = std::move(segment->second.file);
+  std::erase(files_, number);
+}
+
+// --- memory ---
+
+void SegmentTable::TakeOut(Record* record, std::vector<Block*>* blocks) {
+  for (BlockRef& block : record->blocks) blocks->push_back(block.Release());
+  record->blocks.clear();
+  use_.resident_bytes -= FootprintOf(*record);
+  ListOf(*record).Remove(record);
+}
+
+uint64_t SegmentTable::EvictFrom(List* list, uint64_t bytes, std::vector<Block*>* blocks) {
+  uint64_t freed = 0;
+  Record* next = list->youngest;
+  while (next != nullptr && freed < bytes) {
+    Record* const record = next;
+    next = record->older;
+    const bool held = std::any_of(record->blocks.begin(), record->blocks.end(),
+                                  [](const BlockRef& block) { return !block->unshared(); });
+    if (held) continue;
+    freed += FootprintOf(*record);
+    ++use_.evictions;
+    use_.evicted_bytes += FootprintOf(*record);
+    TakeOut(record, blocks);
+  }
+  return freed;
+}
+
+uint64_t SegmentTable::Evict(uint64_t bytes, bool reading) {
+  std::vector<Block*> blocks;
+  uint64_t freed;
+  {
+    absl::MutexLock lock(&mutex_);
+    freed = EvictFrom(&cached_, bytes, &blocks);
+    // What is read now goes before what is read later.
+    if (reading && freed < bytes) freed += EvictFrom(&wanted_, bytes - freed, &blocks);
+  }
+  Block::UnrefAll(blocks);
+  return freed;
+}
+
+void SegmentTable::Kill(Record* record, uint64_t now_ms, std::vector<Block*>* blocks) {
+  if (!record->blocks.empty()) TakeOut(record, blocks);
+  record->live = false;
+  if (record->wanted) use_.wanted_bytes -= FootprintOf(*record);
+  --payloads_;
+  payload_bytes_ -= record->head.bytes;
+  Segment& segment = segments_.at(PlaceOf(record->head.id).segment);
+  segment.live_bytes -= RecordBytes(record->head.bytes);
+  if (--segment.live > 0 || segment.state != State::kClosed) return;
+  segment.state = State::kDead;
+  segment.dead_since_ms = now_ms;
+  segment.records.clear();
+}
+
+void SegmentTable::Free(absl::Span<const PayloadId> ids, uint64_t now_ms) {
+  std::vector<Block*> blocks;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const PayloadId id : ids) {
+      if (Record* const record = Find(id); record != nullptr) Kill(record, now_ms, &blocks);
+    }
+  }
+  Block::UnrefAll(blocks);
+}
+
+void SegmentTable::Want(absl::Span<const PayloadId> ids) {
+  absl::MutexLock lock(&mutex_);
+  want_later_.insert(want_later_.end(), ids.begin(), ids.end());
+}
+
+std::vector<PayloadId> SegmentTable::TakeReadAhead() {
+  std::vector<PayloadId> read;
+  absl::MutexLock lock(&mutex_);
+  for (; !want_later_.empty(); want_later_.pop_front()) {
+    Record* const record = Find(want_later_.front());
+    if (record == nullptr || record->wanted) continue;
+    const uint64_t footprint = FootprintOf(*record);
+    if (use_.wanted_bytes + footprint > want_bytes_max_) break;
+    use_.wanted_bytes += footprint;
+    if (!record->blocks.empty()) {
+      cached_.Remove(record);
+      wanted_.AddYoungest(record);
+    } else {
+      read.push_back(record->head.id);
+    }
+    record->wanted = true;
+  }
+  return read;
+}
+
+// --- garbage ---
+
+std::vector<std::pair<uint32_t, std::string>> SegmentTable::TakeDead(uint64_t now_ms) {
+  std::vector<std::pair<uint32_t, std::string>> dead;
+  absl::MutexLock lock(&mutex_);
+  for (auto& [number, segment] : segments_) {
+    if (segment.state != State::kDead) continue;
+    if (segment.dead_since_ms > 0 && now_ms < segment.dead_since_ms + gc_grace_ms_) continue;
+    segment.state = State::kUnlinking;
+    dead.emplace_back(number, segment.path);
+  }
+  return dead;
+}
+
+void SegmentTable::Forget(uint32_t number) {
+  io::FileRef closed;
+  absl::MutexLock lock(&mutex_);
+  const auto segment = segments_.find(number);
+  if (segment == segments_.end()) return;
+  closed = std::move(segment->second.file);
+  segments_.erase(segment);
+  std::erase(files_, number);
+  ++use_.unlinked;
+}
+
+void SegmentTable::KeepDead(uint32_t number, uint64_t now_ms) {
+  absl::MutexLock lock(&mutex_);
+  Segment& segment = segments_.at(number);
+  segment.state = State::kDead;
+  segment.dead_since_ms = now_ms;
+}
+
+PayloadUse SegmentTable::use() const {
+  PayloadUse use;
+  use.budget = budget_->use();
+  absl::MutexLock lock(&mutex_);
+  use.payloads = payloads_;
+  use.payload_bytes = payload_bytes_;
+  return use;
+}
+
+void SegmentTable::AddUse(StoreUse* use) const {
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [number, segment] : segments_) {
+    use->file_bytes += segment.file_bytes;
+    use->live_bytes += segment.live_bytes;
+    if (segment.state == State::kOpen) {
+      ++use->segments_open;
+    } else if (segment.state == State::kClosed) {
+      ++use->segments_sealed;
+      const uint64_t dead = segment.file_bytes - std::min(segment.file_bytes, segment.live_bytes);
+      if (dead > segment.live_bytes) use->pinned_bytes += dead;
+    } else {
+      ++use->segments_dead;
+    }
+  }
+  use->resident_bytes = use_.resident_bytes;
+  use->wanted_bytes = use_.wanted_bytes;
+  use->evictions = use_.evictions;
+  use->evicted_bytes = use_.evicted_bytes;
+  use->unlinked = use_.unlinked;
+  use->reads_back = use_.reads_back;
+  use->read_back_bytes = use_.read_back_bytes;
+  use->read_ahead = use_.read_ahead;
+  use->read_ahead_hits = use_.read_ahead_hits;
+}
+
+}  // namespace forebay::storage

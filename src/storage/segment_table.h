@@ -1,0 +1,155 @@
+// What the segment store knows of its segments and payloads: where each lies, which are in memory,
+// which are dead; and the budget of that memory, to which it gives up what can be read back.
+//
+// A segment's records lie in order of offset, so that a payload is found by its id in two steps
+// and nothing big is ever rehashed. Given up first are the youngest payloads: the oldest are
+// reserved next. Those that are wanted or held by a view stay. Thread-safe; its lock is held for
+// pointer work only, and no other lock is taken under it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "io/disk.h"
+#include "storage/payload_store.h"
+#include "storage/segment_format.h"
+#include "storage/segment_options.h"
+
+namespace forebay::storage {
+
+// A payload with its place, and its bytes if they are in memory.
+struct StoredPayload {
+  RecordHead head;
+  BlockList blocks;
+};
+
+struct SegmentFile {
+  std::string path;
+  io::FileRef file;  // null if it is not open now
+  uint64_t bytes = 0;
+};
+
+class SegmentTable {
+ public:
+  explicit SegmentTable(const SegmentStoreOptions& options);
+  ~SegmentTable();
+
+  PayloadBudget& budget() { return *budget_; }
+
+  // --- for the writer ---
+  void OpenSegment(uint32_t number, std::string path, io::FileRef file);
+  // Payloads of an open segment that are safe now, in order of offset, behind all before.
+  void Add(uint32_t number, std::vector<StoredPayload> payloads, uint64_t file_bytes);
+  std::vector<RecordHead> IndexOf(uint32_t number) const;
+  // It is not written any more. A segment without live payloads is dead from then on, and at once
+  // if nothing in it was ever acknowledged.
+  void CloseSegment(uint32_t number, uint64_t file_bytes, uint64_t now_ms);
+
+  // --- for recovery ---
+  // A closed segment with the payloads of it that are live, in order of offset.
+  void Restore(uint32_t number, std::string path, uint64_t file_bytes, std::vector<RecordHead> live,
+               uint64_t now_ms);
+
+  // --- for readers ---
+  absl::Status Open(absl::Span<const PayloadId> ids, std::vector<PayloadView>* out);
+  // Views of those that are in memory; (*missing)[k] are the indexes and heads of the others.
+  // NotFound if one is dead.
+  struct Missing {
+    size_t index = 0;
+    RecordHead head;
+  };
+  absl::Status Look(absl::Span<const PayloadId> ids, std::vector<PayloadView>* views,
+                    std::vector<Missing>* missing);
+  // Puts what was read back into memory; nullopt if it is dead by now. `ahead`: nobody has asked
+  // for it yet.
+  std::optional<PayloadView> Install(PayloadId id, BlockList blocks, bool ahead);
+  // NotFound if it is gone.
+  absl::StatusOr<SegmentFile> FileOf(uint32_t number) const;
+  void SetFile(uint32_t number, io::FileRef file);
+  void DropFile(uint32_t number);
+
+  // --- for everybody ---
+  void Free(absl::Span<const PayloadId> ids, uint64_t now_ms);
+  // Keeps them, in this order, as far as want_bytes_max goes; TakeReadAhead gives those of them
+  // that have to be read.
+  void Want(absl::Span<const PayloadId> ids);
+  std::vector<PayloadId> TakeReadAhead();
+  // Dead for gc_grace_ms; each is named once until it comes back by Forget or KeepDead.
+  std::vector<std::pair<uint32_t, std::string>> TakeDead(uint64_t now_ms);
+  void Forget(uint32_t number);
+  void KeepDead(uint32_t number, uint64_t now_ms);
+
+  PayloadUse use() const;
+  void AddUse(StoreUse* use) const;
+
+ private:
+  struct Record {
+    RecordHead head;
+    BlockList blocks;  // empty if it is not in memory
+    Record* older = nullptr;
+    Record* younger = nullptr;
+    bool live = true;
+    bool wanted = false;
+    bool ahead = false;  // read before anybody asked
+  };
+  // Payloads in memory, linked through themselves.
+  struct List {
+    Record* oldest = nullptr;
+    Record* youngest = nullptr;
+    void AddYoungest(Record* record);
+    void AddOldest(Record* record);
+    void Remove(Record* record);
+  };
+  enum class State : uint8_t { kOpen, kClosed, kDead, kUnlinking };
+  struct Segment {
+    std::string path;
+    io::FileRef file;
+    State state = State::kOpen;
+    uint64_t file_bytes = 0;
+    uint64_t live_bytes = 0;
+    uint64_t live = 0;
+    uint64_t dead_since_ms = 0;
+    std::deque<Record> records;
+  };
+
+  static uint64_t FootprintOf(const Record& record) {
+    return PayloadBuilder::Footprint(record.head.bytes);
+  }
+  static PayloadView Hold(const Record& record);
+  Record* Find(PayloadId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  List& ListOf(const Record& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return record.wanted ? wanted_ : cached_;
+  }
+  // Files of closed segments beyond the limit, the longest unused first, to be closed.
+  std::vector<io::FileRef> AddFile(uint32_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TakeOut(Record* record, std::vector<Block*>* blocks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Kill(Record* record, uint64_t now_ms, std::vector<Block*>* blocks)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  uint64_t Evict(uint64_t bytes, bool reading);
+  uint64_t EvictFrom(List* list, uint64_t bytes, std::vector<Block*>* blocks)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const uint64_t want_bytes_max_;
+  const uint64_t gc_grace_ms_;
+  const size_t files_max_;
+  const PayloadBudget::Owner budget_;
+  mutable absl::Mutex mutex_;
+  std::map<uint32_t, Segment> segments_ ABSL_GUARDED_BY(mutex_);
+  List cached_ ABSL_GUARDED_BY(mutex_);
+  List wanted_ ABSL_GUARDED_BY(mutex_);
+  std::deque<PayloadId> want_later_ ABSL_GUARDED_BY(mutex_);
+  std::deque<uint32_t> files_ ABSL_GUARDED_BY(mutex_);  // opened for reading, oldest first
+  uint64_t payloads_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t payload_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  StoreUse use_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace forebay::storage

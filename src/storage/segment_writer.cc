@@ -1,0 +1,463 @@
+#include "storage/segment_writer.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/crc32c.h"
+#include "base/hash.h"
+
+namespace forebay::storage {
+namespace {
+
+// Half of what an id can name, so that a batch that begins before the end of a segment fits.
+constexpr uint64_t kPayloadBytesMax = kSegmentBytesMax / 2 - (uint64_t{1} << 20);
+
+std::string KindOf(const absl::Status& status) {
+  const int error = io::ErrorOf(status);
+  return error == ENOSPC || error == EDQUOT || error == EFBIG ? "full" : "failing";
+}
+
+absl::Status Closed() { return absl::UnavailableError("the segment store is closed"); }
+
+// The builder's blocks, and the crc of their bytes.
+WaitingPayload Take(PayloadBuilder& builder) {
+  WaitingPayload payload;
+  payload.head.bytes = builder.bytes();
+  payload.head.header_bytes = builder.header_bytes();
+  for (BlockRef& block : builder.Take()) {
+    payload.head.crc = Crc32c({block->data(), block->size()}, payload.head.crc);
+    payload.blocks.push_back(std::move(block));
+  }
+  return payload;
+}
+
+SegmentStoreOptions Checked(SegmentStoreOptions options) {
+  FOREBAY_CHECK(options.lanes > 0 && options.write_bytes_max % kSegmentPage == 0 &&
+                options.write_bytes_max >= 2 * kSegmentPage && options.now_ms != nullptr);
+  options.segment_bytes = std::min(options.segment_bytes, kSegmentBytesMax / 2);
+  return options;
+}
+
+}  // namespace
+
+SegmentWriter::SegmentWriter(io::Disk* disk, const SegmentStoreOptions& options, std::string folder,
+                             std::shared_ptr<SegmentTable> table)
+    : disk_(disk),
+      options_(Checked(options)),
+      folder_(std::move(folder)),
+      table_(std::move(table)),
+      lanes_(options.lanes) {}
+
+void SegmentWriter::Run(Actions actions) {
+  if (actions.empty()) return;
+  for (auto& action : actions) action();
+  table_->budget().EvictForWaiters();
+}
+
+// --- from outside ---
+
+void SegmentWriter::Finish(absl::Span<PayloadBuilder> payloads, absl::Span<PayloadId> ids,
+                           PayloadStore::Done done) {
+  FOREBAY_CHECK(payloads.size() == ids.size());
+  std::fill(ids.begin(), ids.end(), PayloadId(0));
+  auto ticket = std::make_shared<FinishTicket>();
+  ticket->ids = ids;
+  ticket->left = payloads.size();
+  ticket->done = std::move(done);
+  std::vector<WaitingPayload> taken;
+  taken.reserve(payloads.size());
+  for (size_t i = 0; i < payloads.size(); ++i) {
+    taken.push_back(Take(payloads[i]));
+    taken.back().ticket = ticket;
+    taken.back().index = i;
+    if (taken.back().head.bytes > kPayloadBytesMax) {
+      ticket->status = absl::ResourceExhaustedError(
+          absl::StrCat("a payload of ", taken.back().head.bytes, " bytes does not fit a segment"));
+    }
+  }
+  Actions actions;
+  bool waits = !payloads.empty() && ticket->status.ok();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (closed_) ticket->status = Closed();
+    waits = waits && !closed_;
+    if (waits) {
+      for (WaitingPayload& payload : taken) {
+        waiting_bytes_ += payload.head.bytes;
+        unsafe_bytes_ += payload.head.bytes;
+        waiting_.push_back(std::move(payload));
+      }
+      Pump(&actions);
+    }
+  }
+  if (!waits && ticket->done) ticket->done(ticket->status);
+  for (auto& action : actions) action();
+}
+
+void SegmentWriter::Start(uint32_t last_number) {
+  Actions actions;
+  {
+    absl::MutexLock lock(&mutex_);
+    started_ = true;
+    last_number_ = last_number;
+    Pump(&actions);
+  }
+  Run(std::move(actions));
+}
+
+void SegmentWriter::Tick() {
+  Actions actions;
+  {
+    absl::MutexLock lock(&mutex_);
+    GiveUpLate();
+    Pump(&actions);
+  }
+  Run(std::move(actions));
+}
+
+void SegmentWriter::Close() {
+  Actions actions;
+  {
+    absl::MutexLock lock(&mutex_);
+    closed_ = true;
+    for (WaitingPayload& payload : waiting_) Refuse(payload, &actions);
+    waiting_.clear();
+    waiting_bytes_ = 0;
+  }
+  Run(std::move(actions));
+}
+
+void SegmentWriter::Refuse(WaitingPayload& payload, Actions* actions) {
+  payload.ticket->status = Closed();
+  unsafe_bytes_ -= payload.head.bytes;
+  // The last references go outside the lock.
+  actions->push_back([blocks = std::move(payload.blocks)] {});
+  Settle(payload.ticket, actions);
+}
+
+StoreTrouble SegmentWriter::trouble() const {
+  absl::MutexLock lock(&mutex_);
+  StoreTrouble trouble;
+  if (failures_ > 0) {
+    trouble = trouble_;
+  } else {
+    const uint64_t now = now_ms();
+    for (const Lane& lane : lanes_) {
+      if (!InFlight(lane) || now - lane.since_ms < options_.write_deadline_ms) continue;
+      if (!trouble.kind.empty() && trouble.since_ms <= lane.since_ms) continue;
+      trouble.kind = progress_ms_ > lane.since_ms ? "slow" : "hung";
+      trouble.what = absl::StrCat(lane.stage == Stage::kOpening ? "create" : "write",
+                                  " has not ended for ", now - lane.since_ms, " ms");
+      trouble.path = lane.segment != nullptr ? lane.segment->path : folder_;
+      trouble.since_ms = lane.since_ms;
+    }
+    if (trouble.kind.empty() && abandoned_ > 0) trouble = late_;
+  }
+  trouble.waiting_bytes = unsafe_bytes_;
+  return trouble;
+}
+
+void SegmentWriter::AddUse(StoreUse* use) const {
+  absl::MutexLock lock(&mutex_);
+  use->writes += use_.writes;
+  use->written_bytes += use_.written_bytes;
+  use->syncs += use_.syncs;
+  use->failed_writes += use_.failed_writes;
+  use->abandoned_writes += use_.abandoned_writes;
+  use->waiting_bytes += unsafe_bytes_;
+  uint64_t in_use = abandoned_;
+  for (const Lane& lane : lanes_) in_use += lane.batch != nullptr ? 1 : 0;
+  use->buffer_bytes += in_use * options_.write_bytes_max;
+}
+
+// --- giving work to lanes ---
+
+void SegmentWriter::Pump(Actions* actions) {
+  if (!started_ || closed_) return;
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    Lane& lane = lanes_[i];
+    if (InFlight(lane) || lane.segment == nullptr) continue;
+    if (lane.segment->end >= options_.segment_bytes) {
+      StartSeal(i, actions);
+    } else if (!waiting_.empty()) {
+      StartBatch(i, actions);
+    }
+  }
+  for (size_t i = 0; i < lanes_.size() && MayOpen(); ++i) {
+    if (!InFlight(lanes_[i]) && lanes_[i].segment == nullptr) StartOpen(i, actions);
+  }
+}
+
+// No more new segments than what waits can use; in trouble one at a time, and not too often.
+bool SegmentWriter::MayOpen() const {
+  if (waiting_.empty()) return false;
+  const auto opening =
+      static_cast<uint64_t>(std::count_if(lanes_.begin(), lanes_.end(), [](const Lane& lane) {
+        return lane.stage == Stage::kOpening;
+      }));
+  if (failures_ == 0) return opening * options_.write_bytes_max < waiting_bytes_;
+  return now_ms() >= retry_at_ms_ && std::none_of(lanes_.begin(), lanes_.end(), InFlight);
+}
+
+void SegmentWriter::StartOpen(size_t lane, Actions* actions) {
+  if (last_number_ >= kSegmentNumberMax) {
+    NoteFailure(absl::ResourceExhaustedError("all segment numbers are used up"), folder_);
+    return;
+  }
+  auto segment = std::make_unique<OpenSegment>();
+  segment->number = ++last_number_;
+  segment->nonce = HashCombine(options_.seed, segment->number);
+  segment->path = absl::StrCat(folder_, "/",
+                               FileNameOf({.node = options_.node,
+                                           .epoch = options_.epoch,
+                                           .incarnation = options_.incarnation,
+                                           .number = segment->number}));
+  lanes_[lane].stage = Stage::kOpening;
+  lanes_[lane].since_ms = now_ms();
+  actions->push_back([self = shared_from_this(), lane, segment = std::move(segment)]() mutable {
+    const std::string path = segment->path;
+    self->disk_->Open(path, {.mode = io::OpenMode::kCreate, .direct = self->options_.direct},
+                      [self, lane, segment = std::move(segment)](auto file) mutable {
+                        self->Opened(lane, std::move(segment), std::move(file));
+                      });
+  });
+}
+
+void SegmentWriter::Opened(size_t lane, std::unique_ptr<OpenSegment> segment,
+                           absl::StatusOr<io::FileRef> file) {
+  Actions actions;
+  {
+    absl::MutexLock lock(&mutex_);
+    lanes_[lane].stage = Stage::kIdle;
+    if (file.ok()) {
+      progress_ms_ = now_ms();
+      segment->file = *std::move(file);
+      table_->OpenSegment(segment->number, segment->path, segment->file);
+      lanes_[lane].segment = std::move(segment);
+    } else if (io::ErrorOf(file.status()) != EEXIST) {
+      NoteFailure(file.status(), segment->path);
+      // Over a network it may be there all the same. Nobody else has this name.
+      actions.push_back([self = shared_from_this(), path = segment->path] {
+        self->disk_->Unlink(path, [self](const absl::Status&) {});
+      });
+    }
+    Pump(&actions);
+  }
+  Run(std::move(actions));
+}
+
+SegmentWriter::BatchRef SegmentWriter::NewBatch(size_t lane, Stage stage) {
+  const OpenSegment& segment = *lanes_[lane].segment;
+  if (buffers_.empty()) buffers_.emplace_back(options_.write_bytes_max);
+  auto batch = std::make_shared<SegmentBatch>(lane, segment.number, segment.file, segment.end,
+                                              std::move(buffers_.back()));
+  buffers_.pop_back();
+  lanes_[lane].batch = batch;
+  lanes_[lane].stage = stage;
+  lanes_[lane].since_ms = now_ms();
+  return batch;
+}
+
+void SegmentWriter::StartBatch(size_t lane, Actions* actions) {
+  BatchRef batch = NewBatch(lane, Stage::kWriting);
+  OpenSegment& segment = *lanes_[lane].segment;
+  if (segment.end == 0) {
+    batch->AddBytes(EncodeSegmentHeader({.cluster = options_.cluster,
+                                         .name = {.node = options_.node,
+                                                  .epoch = options_.epoch,
+                                                  .incarnation = options_.incarnation,
+                                                  .number = segment.number},
+                                         .nonce = segment.nonce}));
+  }
+  if (!segment.entry_synced) batch->entry_folder = folder_;
+  while (!waiting_.empty()) {
+    const uint64_t bytes = waiting_.front().head.bytes;
+    if (!batch->payloads.empty() &&
+        batch->EndWith(bytes) - batch->begin() > options_.write_bytes_max) {
+      break;
+    }
+    waiting_bytes_ -= bytes;
+    batch->Add(std::move(waiting_.front()));
+    waiting_.pop_front();
+  }
+  segment.end = batch->end();
+  actions->push_back([self = shared_from_this(), batch] { self->WriteNext(batch); });
+}
+
+void SegmentWriter::StartSeal(size_t lane, Actions* actions) {
+  BatchRef batch = NewBatch(lane, Stage::kSealing);
+  OpenSegment& segment = *lanes_[lane].segment;
+  batch->seals = true;
+  batch->AddBytes(EncodeSegmentFooter(
+      {.nonce = segment.nonce, .records = table_->IndexOf(segment.number)}, segment.end));
+  segment.end = batch->end();
+  actions->push_back([self = shared_from_this(), batch] { self->WriteNext(batch); });
+}
+
+// --- the way of a batch ---
+
+void SegmentWriter::Lend(SegmentBatch& batch) {
+  absl::MutexLock lock(&mutex_);
+  batch.with_disk = true;
+  lanes_[batch.lane].since_ms = now_ms();
+}
+
+void SegmentWriter::WriteNext(const BatchRef& batch) {
+  uint64_t offset = 0;
+  const size_t bytes = batch->Fill(&offset);
+  if (bytes == 0) return SyncBatch(batch);
+  Lend(*batch);
+  disk_->Write(batch->file, offset, {{batch->buffer.data(), bytes}},
+               [self = shared_from_this(), batch, bytes](const absl::Status& status) {
+                 if (status.ok()) {
+                   absl::MutexLock lock(&self->mutex_);
+                   ++self->use_.writes;
+                   self->use_.written_bytes += bytes;
+                 }
+                 self->Answered(batch, status, &SegmentWriter::WriteNext);
+               });
+}
+
+void SegmentWriter::SyncBatch(const BatchRef& batch) {
+  Lend(*batch);
+  disk_->Sync(batch->file, [self = shared_from_this(), batch](const absl::Status& status) {
+    self->Answered(batch, status, &SegmentWriter::SyncEntry);
+  });
+}
+
+void SegmentWriter::SyncEntry(const BatchRef& batch) {
+  if (batch->entry_folder.empty()) return Ended(batch, absl::OkStatus());
+  Lend(*batch);
+  disk_->SyncDirectory(batch->entry_folder,
+                       [self = shared_from_this(), batch](const absl::Status& status) {
+                         if (!status.ok()) return self->Answered(batch, status, nullptr);
+                         batch->entry_folder.clear();
+                         self->Answered(batch, status, &SegmentWriter::SyncEntry);
+                       });
+}
+
+void SegmentWriter::Answered(const BatchRef& batch, const absl::Status& status,
+                             void (SegmentWriter::*next)(const BatchRef&)) {
+  {
+    absl::MutexLock lock(&mutex_);
+    batch->with_disk = false;
+    if (batch->given_up) {
+      --abandoned_;
+      buffers_.push_back(std::move(batch->buffer));
+      return;
+    }
+    if (status.ok()) progress_ms_ = now_ms();
+  }
+  status.ok() ? (this->*next)(batch) : Ended(batch, status);
+}
+
+void SegmentWriter::Ended(const BatchRef& batch, const absl::Status& status) {
+  Actions actions;
+  {
+    absl::MutexLock lock(&mutex_);
+    Lane& lane = lanes_[batch->lane];
+    FOREBAY_CHECK(lane.batch == batch);
+    lane.batch = nullptr;
+    lane.stage = Stage::kIdle;
+    buffers_.push_back(std::move(batch->buffer));
+    ++use_.syncs;
+    if (status.ok()) {
+      failures_ = 0;
+      lane.segment->entry_synced = true;
+      Succeeded(*batch, &actions);
+      if (batch->seals) DropSegment(lane);
+    } else {
+      NoteFailure(status, lane.segment->path);
+      if (closed_) {
+        for (WaitingPayload& payload : batch->payloads) Refuse(payload, &actions);
+      } else {
+        Requeue(*batch);
+      }
+      DropSegment(lane);
+    }
+    Pump(&actions);
+  }
+  Run(std::move(actions));
+}
+
+void SegmentWriter::Succeeded(SegmentBatch& batch, Actions* actions) {
+  std::vector<StoredPayload> stored;
+  stored.reserve(batch.payloads.size());
+  for (size_t i = 0; i < batch.payloads.size(); ++i) {
+    WaitingPayload& payload = batch.payloads[i];
+    FinishTicket& ticket = *payload.ticket;
+    unsafe_bytes_ -= payload.head.bytes;
+    if (batch.damaged()[i]) {
+      ticket.status = absl::DataLossError("the payload's bytes changed in memory");
+      actions->push_back([blocks = std::move(payload.blocks)] {});
+      continue;
+    }
+    ticket.ids[payload.index] = payload.head.id;
+    stored.push_back({payload.head, std::move(payload.blocks)});
+  }
+  if (!stored.empty()) table_->Add(batch.segment, std::move(stored), batch.end());
+  for (const WaitingPayload& payload : batch.payloads) Settle(payload.ticket, actions);
+}
+
+void SegmentWriter::Settle(const std::shared_ptr<FinishTicket>& ticket, Actions* actions) {
+  if (--ticket->left > 0) return;
+  actions->push_back([self = shared_from_this(), ticket] {
+    if (!ticket->status.ok()) {
+      self->table_->Free(ticket->ids, self->now_ms());
+      std::fill(ticket->ids.begin(), ticket->ids.end(), PayloadId(0));
+    }
+    if (ticket->done) std::exchange(ticket->done, nullptr)(ticket->status);
+  });
+}
+
+// --- trouble ---
+
+void SegmentWriter::Requeue(SegmentBatch& batch) {
+  for (auto payload = batch.payloads.rbegin(); payload != batch.payloads.rend(); ++payload) {
+    waiting_bytes_ += payload->head.bytes;
+    waiting_.push_front(std::move(*payload));
+  }
+  batch.payloads.clear();
+}
+
+void SegmentWriter::DropSegment(Lane& lane) {
+  table_->CloseSegment(lane.segment->number, lane.segment->end, now_ms());
+  lane.segment = nullptr;
+}
+
+void SegmentWriter::NoteFailure(const absl::Status& status, const std::string& path) {
+  if (failures_++ == 0) trouble_.since_ms = now_ms();
+  ++use_.failed_writes;
+  trouble_.kind = KindOf(status);
+  trouble_.what = std::string(status.message());
+  trouble_.path = path;
+  const uint64_t doublings = std::min<uint64_t>(failures_ - 1, 20);
+  retry_at_ms_ = now_ms() + std::min(options_.retry_most_ms, options_.retry_least_ms << doublings);
+}
+
+void SegmentWriter::GiveUpLate() {
+  const uint64_t now = now_ms();
+  for (Lane& lane : lanes_) {
+    if (lane.batch == nullptr || !lane.batch->with_disk) continue;
+    const bool late = now - lane.since_ms >= options_.write_deadline_ms;
+    const bool others_go_on =
+        progress_ms_ > lane.since_ms && now - progress_ms_ < options_.write_deadline_ms;
+    if (!late || !others_go_on || abandoned_ >= options_.abandoned_max) continue;
+    ++abandoned_;
+    ++use_.abandoned_writes;
+    late_ = {.kind = "slow",
+             .what = absl::StrCat("a write had not ended after ", now - lane.since_ms, " ms"),
+             .path = lane.segment->path,
+             .since_ms = lane.since_ms};
+    lane.batch->given_up = true;
+    Requeue(*lane.batch);
+    DropSegment(lane);
+    lane.batch = nullptr;
+    lane.stage = Stage::kIdle;
+  }
+}
+
+}  // namespace forebay::storage

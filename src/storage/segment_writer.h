@@ -1,0 +1,128 @@
+// Makes payloads safe: takes what was finished, and writes it to segments, several at once.
+//
+// Each lane has one segment and one write with its sync in flight; when it ends, the lane takes
+// what has come meanwhile (group commit). A payload is acknowledged when its bytes and, once a
+// segment, the directory's entry are synced. After an error nothing more is written to a segment:
+// what was in flight goes to a new one. A write past its deadline goes to another segment too, if
+// others progress; its buffer is kept until it ends.
+//
+// Thread-safe; no threads of its own: Tick looks at the time. Neither the disk nor a `done` is
+// called with the lock held. Callbacks of the disk keep it alive.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "io/disk.h"
+#include "storage/segment_batch.h"
+#include "storage/segment_options.h"
+#include "storage/segment_table.h"
+
+namespace forebay::storage {
+
+class SegmentWriter : public std::enable_shared_from_this<SegmentWriter> {
+ public:
+  SegmentWriter(io::Disk* disk, const SegmentStoreOptions& options, std::string folder,
+                std::shared_ptr<SegmentTable> table);
+
+  // As PayloadStore::Finish. What comes before Start waits.
+  void Finish(absl::Span<PayloadBuilder> payloads, absl::Span<PayloadId> ids,
+              PayloadStore::Done done);
+  // The folder is there; numbers up to `last_number` are taken.
+  void Start(uint32_t last_number);
+  // Deadlines, and trying again.
+  void Tick();
+  // What waits is answered Unavailable, what is in flight when it ends.
+  void Close();
+
+  StoreTrouble trouble() const;
+  void AddUse(StoreUse* use) const;
+
+ private:
+  using Actions = std::vector<absl::AnyInvocable<void()>>;
+  enum class Stage : uint8_t { kIdle, kOpening, kWriting, kSealing };
+  struct OpenSegment {
+    uint32_t number = 0;
+    uint64_t nonce = 0;
+    std::string path;
+    io::FileRef file;
+    uint64_t end = 0;  // where the next batch begins
+    bool entry_synced = false;
+  };
+  struct Lane {
+    Stage stage = Stage::kIdle;
+    std::unique_ptr<OpenSegment> segment;
+    std::shared_ptr<SegmentBatch> batch;  // in flight
+    uint64_t since_ms = 0;                // of the stage
+  };
+  using BatchRef = std::shared_ptr<SegmentBatch>;
+
+  uint64_t now_ms() const { return options_.now_ms(); }
+  // After the lock: dones, starts on the disk, and room for those who wait for memory.
+  void Run(Actions actions);
+  // Gives work to idle lanes.
+  void Pump(Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool MayOpen() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void StartOpen(size_t lane, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void StartBatch(size_t lane, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void StartSeal(size_t lane, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  BatchRef NewBatch(size_t lane, Stage stage) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Opened(size_t lane, std::unique_ptr<OpenSegment> segment, absl::StatusOr<io::FileRef> file);
+
+  // The way of a batch: all its bytes, sync, and the first time the directory. Each step calls the
+  // next one when the disk has answered.
+  void WriteNext(const BatchRef& batch);
+  void SyncBatch(const BatchRef& batch);
+  void SyncEntry(const BatchRef& batch);
+  void Lend(SegmentBatch& batch);
+  void Answered(const BatchRef& batch, const absl::Status& status,
+                void (SegmentWriter::*next)(const BatchRef&));
+  void Ended(const BatchRef& batch, const absl::Status& status);
+
+  void Succeeded(SegmentBatch& batch, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Settle(const std::shared_ptr<FinishTicket>& ticket, Actions* actions)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // After Close.
+  void Refuse(WaitingPayload& payload, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What the batch holds waits again, before all others.
+  void Requeue(SegmentBatch& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The lane writes no more to its segment.
+  void DropSegment(Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteFailure(const absl::Status& status, const std::string& path)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void GiveUpLate() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static bool InFlight(const Lane& lane) { return lane.stage != Stage::kIdle; }
+
+  io::Disk* const disk_;
+  const SegmentStoreOptions options_;
+  const std::string folder_;
+  const std::shared_ptr<SegmentTable> table_;
+
+  mutable absl::Mutex mutex_;
+  bool started_ ABSL_GUARDED_BY(mutex_) = false;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<WaitingPayload> waiting_ ABSL_GUARDED_BY(mutex_);
+  uint64_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of waiting_
+  uint64_t unsafe_bytes_ ABSL_GUARDED_BY(mutex_) = 0;   // the same, and what is in flight
+  std::vector<Lane> lanes_ ABSL_GUARDED_BY(mutex_);
+  std::vector<WriteBuffer> buffers_ ABSL_GUARDED_BY(mutex_);  // not in use
+  uint32_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t abandoned_ ABSL_GUARDED_BY(mutex_) = 0;  // given up, and not ended yet
+  uint64_t failures_ ABSL_GUARDED_BY(mutex_) = 0;   // since the last success
+  uint64_t retry_at_ms_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t progress_ms_ ABSL_GUARDED_BY(mutex_) = 0;  // when an operation last succeeded
+  StoreTrouble trouble_ ABSL_GUARDED_BY(mutex_);      // of the last failure
+  StoreTrouble late_ ABSL_GUARDED_BY(mutex_);         // of the write that was given up last
+  StoreUse use_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace forebay::storage

@@ -1,0 +1,149 @@
+#include "storage/segment_store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/storage_segments/host.h"
+
+namespace forebay::storage {
+namespace {
+
+SegmentStoreOptions Small() {
+  SegmentStoreOptions options;
+  options.bytes_max = 1'000'000;
+  options.completion_reserve_bytes = 100'000;
+  options.want_bytes_max = 300'000;
+  options.segment_bytes = 400'000;
+  options.write_bytes_max = 64 << 10;
+  options.read_bytes_max = 64 << 10;
+  options.lanes = 3;
+  options.gc_grace_ms = 1'000;
+  options.write_deadline_ms = 500;
+  return options;
+}
+
+// Of all payloads in memory that nobody holds.
+void EvictAll(Host& host) {
+  host.store->budget().SetLimits(0, 0);
+  host.store->budget().SetLimits(host.options.bytes_max, host.options.completion_reserve_bytes);
+}
+
+TEST(SegmentStore, AcknowledgesWhatIsSyncedAndReadsItFromMemoryAndDisk) {
+  Host host(Small());
+  host.Recover();
+  Prng prng(1);
+  for (const size_t size : {1u, 31u, 32u, 33u, 4'000u, 4'096u, 65'000u, 65'536u, 200'000u}) {
+    const PutRef put = StartPut(*host.store, RandomText(prng, size));
+    EXPECT_FALSE(put->answer.has_value());
+    EXPECT_EQ(put->id.value, 0u);
+    host.Settle();
+    ASSERT_TRUE(put->ok());
+    EXPECT_NE(put->id.value, 0u);
+    EXPECT_EQ(host.Read(put->id), put->bytes);
+    EXPECT_EQ(host.store->store_use().reads_back, 0u);
+    std::vector<PayloadView> views;
+    EXPECT_TRUE(host.store->Open({put->id}, &views).ok());
+    views.clear();
+    EvictAll(host);
+    EXPECT_EQ(host.store->use().budget.used_bytes, 0u);
+    EXPECT_EQ(host.store->Open({put->id}, &views).code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(host.Read(put->id), put->bytes) << size;
+    EXPECT_EQ(host.store->store_use().reads_back, 1u);
+    host.store->Free({put->id});
+    EXPECT_EQ(host.Load({put->id})->answer->code(), absl::StatusCode::kNotFound);
+    EXPECT_EQ(host.store->use().payloads, 0u);
+    EXPECT_EQ(host.store->use().budget.used_bytes, 0u);
+    host.store = std::make_unique<SegmentStore>(host.disk.get(), host.options);
+    host.Recover();
+  }
+}
+
+TEST(SegmentStore, ALonePayloadIsSyncedAtOnceAndThoseThatWaitTogether) {
+  Host host(Small());
+  host.Recover();
+  Prng prng(1);
+  const PutRef first = host.Write(RandomText(prng, 100));
+  const uint64_t before = host.store->store_use().syncs;
+  std::vector<PutRef> puts;
+  for (int i = 0; i < 100; ++i) puts.push_back(StartPut(*host.store, RandomText(prng, 1'000)));
+  host.Settle();
+  for (const PutRef& put : puts) EXPECT_TRUE(put->ok());
+  // One at once in the open segment, and the rest in what fits a write.
+  EXPECT_LE(host.store->store_use().syncs - before, 4u);
+  for (const PutRef& put : puts) EXPECT_EQ(host.Read(put->id), put->bytes);
+}
+
+TEST(SegmentStore, FindsItsPayloadsAgain) {
+  Host host(Small());
+  host.Recover();
+  Prng prng(1);
+  std::vector<PutRef> puts;
+  std::vector<PayloadId> live;
+  for (int i = 0; i < 60; ++i) {
+    puts.push_back(host.Write(RandomText(prng, 1 + prng.Below(30'000))));
+    live.push_back(puts.back()->id);
+  }
+  EXPECT_GT(host.store->store_use().segments_sealed, 0u);
+  const std::vector<std::string> files = host.Files();
+  host.store = nullptr;
+
+  Host again(Small(), host.volume);
+  const StoreRecovery recovery = again.Recover(live);
+  EXPECT_EQ(recovery.payloads, live.size());
+  EXPECT_EQ(recovery.segments, files.size());
+  EXPECT_GT(recovery.unsealed, 0u);
+  EXPECT_TRUE(recovery.lost.empty());
+  EXPECT_EQ(again.store->use().budget.used_bytes, 0u);
+  for (const PutRef& put : puts) EXPECT_EQ(again.Read(put->id), put->bytes);
+  // A new segment has a number of its own.
+  const PutRef more = again.Write("more");
+  EXPECT_EQ(PlaceOf(more->id).segment, recovery.last_number + 1);
+}
+
+TEST(SegmentStore, UnlinksSegmentsThatAreDeadForLongEnough) {
+  Host host(Small());
+  host.Recover();
+  Prng prng(1);
+  std::vector<PayloadId> ids;
+  for (int i = 0; i < 40; ++i) {
+    ids.push_back(host.Write(RandomText(prng, 29'000))->id);
+  }
+  const size_t files = host.Files().size();
+  ASSERT_GT(files, 2u);
+  host.store->Free(ids);
+  host.Advance(host.options.gc_grace_ms - 20);
+  EXPECT_EQ(host.Files().size(), files);
+  host.Advance(100);
+  host.Settle();
+  EXPECT_EQ(host.Files().size(), host.store->store_use().segments_open);
+  EXPECT_EQ(host.store->store_use().unlinked, files - host.Files().size());
+}
+
+TEST(SegmentStore, RecoveryNamesWhatIsNotThereAndUnlinksWhatNobodyNames) {
+  Host host(Small());
+  host.Recover();
+  Prng prng(1);
+  const PutRef kept = host.Write(RandomText(prng, 29'000));
+  std::vector<PutRef> puts;
+  for (int i = 0; i < 30; ++i) puts.push_back(host.Write(RandomText(prng, 29'000)));
+  host.store = nullptr;
+
+  Host again(Small(), host.volume);
+  const PayloadId gone = IdOf({.segment = 900, .offset = 4096, .check = 7});
+  const PayloadId never =
+      IdOf({.segment = PlaceOf(kept->id).segment, .offset = 64 * 3, .check = 1});
+  const StoreRecovery recovery = again.Recover({gone, never, kept->id, PayloadId(0)});
+  EXPECT_EQ(recovery.payloads, 1u);
+  EXPECT_EQ(recovery.last_number, 900u);
+  ASSERT_EQ(recovery.lost.size(), 2u);
+  EXPECT_EQ(again.Read(kept->id), kept->bytes);
+  EXPECT_EQ(again.Load({gone})->answer->code(), absl::StatusCode::kNotFound);
+  EXPECT_GT(recovery.dead_segments, 0u);
+  again.Advance(again.options.gc_grace_ms + 100);
+  again.Settle();
+  EXPECT_EQ(again.Files().size(), 1u);
+  EXPECT_EQ(again.Read(kept->id), kept->bytes);
+}
+
+}  // namespace
+}  // namespace forebay::storage
