@@ -94,6 +94,16 @@ inline std::string RecordOf(uint64_t position) {
   return std::string(position * 7919 % 3000, static_cast<char>('a' + position % 26));
 }
 
+// An empty volume in place of the one there was, and a disk on it.
+inline void Renew(io::MemoryKind& kind) {
+  kind.disk = nullptr;
+  kind.volume = std::make_shared<io::MemoryVolume>();
+  io::MemoryVolume::Event folder{.kind = io::MemoryVolume::Event::Kind::kMakeDirectory};
+  folder.path = kind.path();
+  kind.volume->Apply(folder);
+  kind.disk = kind.New();
+}
+
 inline bool IsVirtual(const io::MemoryKind&) { return true; }
 template <class Kind>
 bool IsVirtual(const Kind&) {

@@ -133,12 +133,8 @@ TEST_F(LogCrashTest, WhatWasDurableIsThereAfterAPowerLossAtEveryMoment) {
   for (uint64_t seed = 1; seed <= 6; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     Prng prng(seed);
-    kind_.volume = std::make_shared<io::MemoryVolume>();
-    io::MemoryVolume::Event folder{.kind = io::MemoryVolume::Event::Kind::kMakeDirectory};
-    folder.path = directory();
-    kind_.volume->Apply(folder);
+    Renew(kind_);
     kind_.volume->Record();
-    kind_.disk = kind_.New();
     told_ = {{0, 0}};
     Start(SmallFiles());
     for (int life = 0; life < 3; ++life) {
