@@ -1,7 +1,9 @@
 #include "ctl/app.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 
@@ -48,7 +50,8 @@ absl::Status ReadFile(const char* option, const std::string& path, std::string* 
   std::ifstream file(path);
   std::ostringstream content;
   if (!file || !(content << file.rdbuf())) {
-    return absl::NotFoundError(absl::StrCat(option, ": cannot read '", path, "'"));
+    return absl::NotFoundError(
+        absl::StrCat(option, ": cannot read '", path, "': ", std::strerror(errno)));
   }
   *text = content.str();
   return absl::OkStatus();
@@ -104,6 +107,19 @@ int Execute(const Action& action, const Globals& globals, std::ostream& out, std
   return Unreachable(status) ? kExitUnavailable : kExitFailed;
 }
 
+// CLI11 says only that a command is required, whatever stands in its place.
+std::string UnknownCommand(const CLI::App& app) {
+  const std::vector<std::string> left = app.remaining(true);
+  if (left.empty()) return "";
+  const CLI::App* at = &app;
+  while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
+  std::string known;
+  for (const CLI::App* command : at->get_subcommands(nullptr)) {
+    absl::StrAppend(&known, known.empty() ? "" : ", ", command->get_name());
+  }
+  return absl::StrCat("'", left.front(), "' is no command; there are: ", known);
+}
+
 }  // namespace
 
 int Run(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& err) {
@@ -126,6 +142,11 @@ int Run(const std::vector<std::string>& arguments, std::ostream& out, std::ostre
   try {
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
     app.parse(reversed);
+  } catch (const CLI::RequiredError& error) {
+    const std::string unknown = UnknownCommand(app);
+    if (unknown.empty()) return app.exit(error, out, err) == 0 ? kExitOk : kExitUsage;
+    err << "buffer-ctl: " << unknown << "\n";
+    return kExitUsage;
   } catch (const CLI::ParseError& error) {
     return app.exit(error, out, err) == 0 ? kExitOk : kExitUsage;
   }

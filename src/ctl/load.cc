@@ -1,4 +1,6 @@
 // buffer-ctl tasks load
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <iostream>
 
@@ -72,7 +74,9 @@ absl::Status Load(Context& context, const Arguments& arguments) {
   std::ifstream file;
   if (arguments.file != "-") {
     file.open(arguments.file);
-    if (!file) return absl::NotFoundError(absl::StrCat("cannot read '", arguments.file, "'"));
+    if (!file)
+      return absl::NotFoundError(
+          absl::StrCat("cannot read '", arguments.file, "': ", std::strerror(errno)));
   }
   if (auto status = PrepareSource(context, arguments); !status.ok()) return status;
   v1::AddTasksResponse sum;

@@ -54,24 +54,29 @@ absl::Status ShowOne(Context& context, const Arguments& arguments) {
   return absl::OkStatus();
 }
 
-absl::Status Put(Context& context, const Arguments& arguments, bool create) {
+// `done`: what a change of a source is told as.
+absl::Status Put(Context& context, const Arguments& arguments, bool create,
+                 const char* done = " is set") {
   auto response = PutSource(context, arguments.name, arguments.settings, create);
   if (!response.ok()) return response.status();
   if (context.json) {
     *context.out << ToJson(*response) << "\n";
   } else {
-    *context.out << "source " << arguments.name << (response->created() ? " created" : " is set")
+    *context.out << "source " << arguments.name << (response->created() ? " created" : done)
                  << "\n";
   }
   return absl::OkStatus();
 }
 
-void AddPause(Commands* commands, const char* name, const char* help, const char* assignment) {
+void AddPause(Commands* commands, const char* name, const char* help, const char* assignment,
+              const char* done) {
   auto* command = commands->root()->add_subcommand(name, help);
   auto arguments = std::make_shared<Arguments>();
   arguments->settings = {assignment};
   command->add_option("SOURCE", arguments->name, "Name of the source")->required();
-  commands->On(command, [arguments](Context& context) { return Put(context, *arguments, false); });
+  commands->On(command, [arguments, done](Context& context) {
+    return Put(context, *arguments, false, done);
+  });
 }
 
 }  // namespace
@@ -139,8 +144,10 @@ void AddSources(Commands* commands) {
   commands->On(set, [set_arguments](Context& c) { return Put(c, *set_arguments, false); });
 
   AddPause(commands, "pause",
-           "Begins no new groups of a source; what is in flight comes to its end", "paused=true");
-  AddPause(commands, "resume", "Begins groups of a paused source again", "paused=false");
+           "Begins no new groups of a source; what is in flight comes to its end", "paused=true",
+           " is paused: it begins no new groups, what is in flight comes to its end");
+  AddPause(commands, "resume", "Begins groups of a paused source again", "paused=false",
+           " goes on");
 }
 
 }  // namespace forebay::ctl

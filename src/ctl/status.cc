@@ -39,7 +39,8 @@ void Print(const v1::GetStatusResponse& s, std::ostream& out) {
                                                  : 100.0 * static_cast<double>(s.payload_bytes()) /
                                                        static_cast<double>(s.payload_bytes_max());
   line("payloads", absl::StrCat(Bytes(s.payload_bytes()), " of ", Bytes(s.payload_bytes_max()),
-                                " (", Decimal(used), "%), daemon ", Bytes(s.resident_bytes())));
+                                " (", used > 0 && used < 0.1 ? "below 0.1" : Decimal(used),
+                                "%), daemon ", Bytes(s.resident_bytes())));
   for (const std::string& wait : s.waits()) line("waits", wait);
 }
 

@@ -59,8 +59,14 @@ absl::Status Change(Context& context, const char* method, const char* done,
   if (context.json) {
     *context.out << ToJson(*response) << "\n";
   } else {
-    *context.out << response->changed() << (response->changed() == 1 ? " task " : " tasks ") << done
-                 << "\n";
+    const uint64_t changed = response->changed();
+    *context.out << changed << (changed == 1 ? " task " : " tasks ") << done << "\n";
+    if (changed < arguments.ids.size()) {
+      *context.out << "  " << arguments.ids.size() - changed << " of those named "
+                   << (arguments.ids.size() - changed == 1 ? "was" : "were")
+                   << " so already, or no task of the source; see: buffer-ctl tasks --source "
+                   << arguments.source << "\n";
+    }
   }
   return absl::OkStatus();
 }

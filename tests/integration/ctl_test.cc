@@ -55,6 +55,18 @@ TEST_F(CtlTest, StatusOfASoundDaemonIsOkAndExitsZero) {
   EXPECT_THAT(json.out, HasSubstr("\"verdict\": \"ok\""));
 }
 
+TEST_F(CtlTest, ACommandThatIsNoneIsNamed) {
+  for (const char* line : {"nodes", "config show", "-o json nodes extra"}) {
+    const Said said = Ctl(line);
+    EXPECT_EQ(said.code, 2) << line;
+    EXPECT_THAT(said.err, HasSubstr("is no command; there are: ")) << line;
+  }
+  EXPECT_THAT(Ctl("nodes").err, AllOf(HasSubstr("'nodes'"), HasSubstr("status, sources")));
+  EXPECT_THAT(Ctl("config show").err, AllOf(HasSubstr("'show'"), HasSubstr("get, set")));
+  EXPECT_THAT(Ctl("tasks load /no/such/file --source math").err,
+              HasSubstr("No such file or directory"));
+}
+
 TEST_F(CtlTest, StatusExits10WhenSomebodyShouldLook) {
   ASSERT_TRUE(world_.admin.PutSource({.name = "math", .group_size = 2, .max_failures = 1}).ok());
   ASSERT_TRUE(world_.admin.AddTasks("math", {{.external_id = "a"}}).ok());
@@ -132,7 +144,7 @@ TEST_F(CtlTest, ABadLineIsNamed) {
 TEST_F(CtlTest, SettingsChangeOneByOneAndTheOthersStay) {
   EXPECT_EQ(Ctl("sources create math group_size=8 rewards.format=0.25").code, 0);
   EXPECT_EQ(Ctl("sources set math lease.max_ms=50000 required_columns=tokens").code, 0);
-  EXPECT_EQ(Ctl("pause math").code, 0);
+  EXPECT_THAT(Ctl("pause math").out, HasSubstr("source math is paused"));
   const Said shown = Ctl("sources show math");
   EXPECT_THAT(shown.out, AllOf(HasSubstr("\"group_size\": 8"), HasSubstr("\"max_ms\": 50000"),
                                HasSubstr("\"format\": 0.25"), HasSubstr("\"paused\": true"),
@@ -166,7 +178,8 @@ TEST_F(CtlTest, ConfigShowsTheDifferenceAndADryRunChangesNothing) {
 TEST_F(CtlTest, QuarantinedTasksAreListedAndRequeued) {
   world_.AddSource("math", 2, 5);
   EXPECT_THAT(Ctl("quarantine math task-1 task-3").out, HasSubstr("2 tasks quarantined"));
-  EXPECT_THAT(Ctl("quarantine math task-1").out, HasSubstr("0 tasks"));
+  EXPECT_THAT(Ctl("quarantine math task-1 other").out,
+              AllOf(HasSubstr("0 tasks"), HasSubstr("2 of those named")));
   EXPECT_THAT(Ctl("tasks -s math --filter quarantined").out,
               AllOf(HasSubstr("task-1"), HasSubstr("task-3"), Not(HasSubstr("task-2"))));
   EXPECT_THAT(Ctl("requeue math task-1").out, HasSubstr("1 task requeued"));
