@@ -4,9 +4,11 @@
 // T is a plain record with `uint32_t slot_state` (kept by the table: generation x 2 + 1 while in
 // use) and `uint32_t link` (the table's while the slot is free, the owner's while in use), and
 // Fields. A growing table allocates one chunk and copies nothing. Not thread-safe. Slots are handed
-// out in the same order on every replica.
+// out in the same order on every replica. Generations begin with 1, so that no id is ever 0, which
+// means "none" on the wire.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -37,9 +39,9 @@ class SlotTable {
       if ((slot >> kChunkBits) == chunks_.size()) chunks_.push_back(NewChunk());
     }
     T& record = (*this)[slot];
-    const uint32_t state = record.slot_state | 1;
+    const uint32_t generation = std::max(GenerationOf(record), 1u);
     record = T{};
-    record.slot_state = state;
+    record.slot_state = generation << 1 | 1;
     ++used_;
     return slot;
   }

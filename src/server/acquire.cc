@@ -11,6 +11,7 @@
 #include "forebay/v1/actor.pb.h"
 #include "server/grpc/typed.h"
 #include "server/policy_messages.h"
+#include "server/wire_ids.h"
 
 namespace forebay::server {
 namespace {
@@ -86,7 +87,7 @@ codec::AssignmentFields Fields(const shard::Assignment& a) {
           .version = a.version,
           .lease_ms = a.lease_ms,
           .eval_run = a.eval_run.value,
-          .task_id = a.task.value};
+          .task_id = WireTaskId(a.group.shard(), a.task)};
 }
 
 std::string SourceInfo(const CatalogSource& source) {

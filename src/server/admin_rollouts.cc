@@ -10,6 +10,7 @@
 #include "server/page.h"
 #include "server/policy_messages.h"
 #include "server/task_names.h"
+#include "server/wire_ids.h"
 
 namespace forebay::server {
 namespace {
@@ -65,7 +66,7 @@ void Fill(const shard::RolloutView& view, const std::string& source, std::string
           v1::RolloutState* out) {
   out->set_rollout_id(view.rollout.value);
   out->set_group_id(view.group.value);
-  out->set_task_id(view.task.value);
+  out->set_task_id(WireTaskId(view.group.shard(), view.task));
   out->set_attempt_id(view.attempt.value);
   out->set_source(source);
   out->set_state(Name(view.state));

@@ -11,6 +11,7 @@
 #include "server/admin.h"
 #include "server/page.h"
 #include "server/task_names.h"
+#include "server/wire_ids.h"
 
 namespace forebay::server {
 namespace {
@@ -28,7 +29,7 @@ struct Ranked {
 
 void Fill(ServiceContext* context, ShardId shard, const shard::TaskView& view, v1::TaskState* out) {
   out->set_external_id(ExternalId(context->contents, view.content));
-  out->set_task_id(view.task.value);
+  out->set_task_id(WireTaskId(shard, view.task));
   out->set_attempts(view.rollouts);
   out->set_groups(view.groups);
   out->set_pass_a(view.pass_a);

@@ -13,6 +13,7 @@
 #include "server/put_columns.h"
 #include "server/services.h"
 #include "server/step_messages.h"
+#include "server/wire_ids.h"
 
 namespace forebay::server {
 namespace {
@@ -150,7 +151,7 @@ bool AnswerScalars(const ledger::State& state, Generation generation, StepId id,
     const auto& group = step->groups[rollout.group];
     response.add_rollout_ids(rollout.rollout.value);
     response.add_group_ids(group.group.value);
-    response.add_task_ids(group.task.value);
+    response.add_task_ids(WireTaskId(group.group.shard(), group.task));
     response.add_rewards(rollout.reward);
     uint32_t tokens = 0;
     for (uint32_t i = 0; i < rollout.sequence_count; ++i) {

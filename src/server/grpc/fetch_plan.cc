@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "batch/layout.h"
 #include "codec/rollout_header.h"
+#include "server/wire_ids.h"
 
 namespace forebay::server {
 namespace {
@@ -421,7 +422,7 @@ void Planner::AddSlots() {
     message_.add_lags(slot.lag);
     message_.add_rollout_ids(slot.rollout.value);
     message_.add_group_ids(slot.group.value);
-    message_.add_task_ids(slot.task.value);
+    message_.add_task_ids(WireTaskId(slot.group.shard(), slot.task));
     message_.add_sequence_indexes(slot.sequence);
     message_.add_prompt_tokens(slot.prompt_tokens);
     message_.add_loss_tokens(slot.loss_tokens);

@@ -39,6 +39,18 @@ TEST(SlotTable, AReusedSlotIsNotFoundByItsOldId) {
   EXPECT_EQ(table.Find(ShardId(1), IdOf(table, slot)), slot);
 }
 
+TEST(SlotTable, NoIdIsZero) {
+  Table table;
+  const uint32_t slot = table.Add();
+  ASSERT_EQ(slot, 0u);
+  EXPECT_NE(AttemptId::Make(ShardId(0), table.Generation(slot), slot), AttemptId());
+  // Not even when generations begin anew.
+  table[slot].slot_state = AttemptId::kGenerationMask << 1 | 1;
+  table.Remove(slot);
+  ASSERT_EQ(table.Add(), slot);
+  EXPECT_NE(AttemptId::Make(ShardId(0), table.Generation(slot), slot), AttemptId());
+}
+
 TEST(SlotTable, RecordsStayWhereTheyAreWhenItGrows) {
   Table table;
   const Record* first = &table[table.Add()];

@@ -1,0 +1,68 @@
+// Ids and names as clients see them, with several shards.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "tests/unit/server_control/daemon_client.h"
+
+namespace forebay::server {
+namespace {
+
+class Names : public DaemonTest {
+ protected:
+  void StartShards(uint32_t shards) {
+    node::Config config;
+    config.shards = shards;
+    Start(config);
+    PutSource("math", 2, 40);
+    OpenSession();
+  }
+};
+
+TEST_F(Names, NoIdIsZero) {
+  StartShards(1);
+  const auto acquired = Acquire(2);
+  ASSERT_EQ(acquired.assignments_size(), 2);
+  for (const auto& assignment : acquired.assignments()) {
+    EXPECT_NE(assignment.attempt_id(), 0u);
+    EXPECT_NE(assignment.group_id(), 0u);
+    ASSERT_EQ(PushOne(Frame(assignment, 8, assignment.attempt())).accepted(), 1u);
+  }
+  const auto rollouts =
+      Good<v1::ListRolloutsResponse>("AdminService/ListRollouts", v1::ListRolloutsRequest());
+  ASSERT_EQ(rollouts.rollouts_size(), 2);
+  for (const auto& rollout : rollouts.rollouts()) {
+    EXPECT_NE(rollout.rollout_id(), 0u);
+    EXPECT_NE(rollout.group_id(), 0u);
+    EXPECT_NE(rollout.attempt_id(), 0u);
+  }
+}
+
+TEST_F(Names, ATaskHasOneIdAndNoOtherHasIt) {
+  StartShards(4);
+  v1::ListTasksRequest list;
+  list.set_source("math");
+  list.set_page_size(100);
+  std::map<std::string, uint64_t> listed;
+  std::set<uint64_t> ids;
+  const auto tasks = Good<v1::ListTasksResponse>("AdminService/ListTasks", list);
+  for (const auto& task : tasks.tasks()) {
+    listed[task.external_id()] = task.task_id();
+    ids.insert(task.task_id());
+  }
+  EXPECT_EQ(listed.size(), 40u);
+  EXPECT_EQ(ids.size(), 40u);
+  const auto acquired = Acquire(80);
+  ASSERT_EQ(acquired.assignments_size(), 80);
+  std::set<uint64_t> assigned;
+  for (const auto& assignment : acquired.assignments()) {
+    EXPECT_EQ(assignment.task_id(), listed.at(assignment.external_id()));
+    assigned.insert(assignment.task_id());
+  }
+  EXPECT_EQ(assigned, ids);
+}
+
+}  // namespace
+}  // namespace forebay::server
