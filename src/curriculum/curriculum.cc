@@ -43,9 +43,10 @@ std::optional<uint32_t> Curriculum::Find(SourceId id, uint64_t external_hash) co
 }
 
 absl::StatusOr<AddCount> Curriculum::AddTasks(SourceId id, absl::Span<const NewTask> tasks,
-                                              std::vector<PayloadId>* unused_contents) {
+                                              std::vector<PayloadId>* unused_contents,
+                                              std::optional<uint32_t>* refused) {
   if (source(id) == nullptr) return absl::NotFoundError(absl::StrCat("no source ", id.value));
-  return Get(id).AddTasks(tasks, unused_contents);
+  return Get(id).AddTasks(tasks, unused_contents, refused);
 }
 
 std::optional<SourceId> Curriculum::ChooseSource(absl::Span<const uint8_t> eligible) const {

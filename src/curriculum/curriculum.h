@@ -49,9 +49,11 @@ class Curriculum {
   // All or nothing. A task with known external and content hash is counted as known; a content of
   // it other than the stored one is appended to `unused_contents`. NotFound: no such source.
   // AlreadyExists: known external hash with other content. InvalidArgument: a weight out of [0,
-  // kTaskWeightMax]. ResourceExhausted: too many tasks. Nothing changes with an error.
+  // kTaskWeightMax]. ResourceExhausted: too many tasks. Nothing changes with an error; `refused`
+  // is then the position in `tasks` that it is about, if it is about one.
   absl::StatusOr<AddCount> AddTasks(SourceId id, absl::Span<const NewTask> tasks,
-                                    std::vector<PayloadId>* unused_contents);
+                                    std::vector<PayloadId>* unused_contents,
+                                    std::optional<uint32_t>* refused = nullptr);
 
   // Which source gets the next group, of those with eligible[id] != 0 (ids past the end are not):
   // one that is behind its minimum share, else by weight. Never one that cannot draw, nor one for

@@ -37,8 +37,9 @@ uint32_t Source::lease_ms() const {
 }
 
 absl::StatusOr<AddCount> Source::AddTasks(absl::Span<const NewTask> tasks,
-                                          std::vector<PayloadId>* unused_contents) {
-  const auto fresh = tasks_.CheckNew(tasks);
+                                          std::vector<PayloadId>* unused_contents,
+                                          std::optional<uint32_t>* refused) {
+  const auto fresh = tasks_.CheckNew(tasks, refused);
   if (!fresh.ok()) return fresh.status();
   auto next = fresh->begin();
   for (size_t i = 0; i < tasks.size(); ++i) {

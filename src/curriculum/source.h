@@ -75,7 +75,8 @@ class Source {
   // See Curriculum for these.
   void SetSettings(const codec::SourceSettings& settings) { settings_ = settings; }
   absl::StatusOr<AddCount> AddTasks(absl::Span<const NewTask> tasks,
-                                    std::vector<PayloadId>* unused_contents);
+                                    std::vector<PayloadId>* unused_contents,
+                                    std::optional<uint32_t>* refused = nullptr);
   const Mixture::Place& place() const { return place_; }
   Mixture::Place& place() { return place_; }
   bool CanDraw() const;

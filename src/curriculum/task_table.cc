@@ -6,11 +6,18 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 
 namespace forebay::curriculum {
 namespace {
 
-absl::Status OtherContent(size_t position, const NewTask& task, uint64_t content_hash) {
+void Name(size_t position, std::optional<uint32_t>* refused) {
+  if (refused != nullptr) *refused = static_cast<uint32_t>(position);
+}
+
+absl::Status OtherContent(size_t position, const NewTask& task, uint64_t content_hash,
+                          std::optional<uint32_t>* refused) {
+  Name(position, refused);
   return absl::AlreadyExistsError(
       absl::StrCat("tasks[", position, "]: external id with hash ", absl::Hex(task.external_hash),
                    " exists with other content (hash ", absl::Hex(content_hash), ", not ",
@@ -18,7 +25,8 @@ absl::Status OtherContent(size_t position, const NewTask& task, uint64_t content
 }
 
 // Drops from `fresh` the positions that repeat an earlier one.
-absl::Status DropRepeated(absl::Span<const NewTask> tasks, std::vector<uint32_t>* fresh) {
+absl::Status DropRepeated(absl::Span<const NewTask> tasks, std::vector<uint32_t>* fresh,
+                          std::optional<uint32_t>* refused) {
   std::vector<std::pair<uint64_t, uint32_t>> by_hash;
   by_hash.reserve(fresh->size());
   for (const uint32_t i : *fresh) by_hash.emplace_back(tasks[i].external_hash, i);
@@ -29,7 +37,7 @@ absl::Status DropRepeated(absl::Span<const NewTask> tasks, std::vector<uint32_t>
     const NewTask& task = tasks[by_hash[k].second];
     const NewTask& earlier = tasks[by_hash[k - 1].second];
     if (task.content_hash != earlier.content_hash) {
-      return OtherContent(by_hash[k].second, task, earlier.content_hash);
+      return OtherContent(by_hash[k].second, task, earlier.content_hash, refused);
     }
     repeated.push_back(by_hash[k].second);
   }
@@ -44,7 +52,8 @@ absl::Status DropRepeated(absl::Span<const NewTask> tasks, std::vector<uint32_t>
 
 }  // namespace
 
-absl::StatusOr<std::vector<uint32_t>> TaskTable::CheckNew(absl::Span<const NewTask> tasks) const {
+absl::StatusOr<std::vector<uint32_t>> TaskTable::CheckNew(absl::Span<const NewTask> tasks,
+                                                          std::optional<uint32_t>* refused) const {
   std::vector<uint32_t> fresh;
   if (tasks.size() > kTasksPerSourceMax) {
     return absl::ResourceExhaustedError(
@@ -53,16 +62,17 @@ absl::StatusOr<std::vector<uint32_t>> TaskTable::CheckNew(absl::Span<const NewTa
   fresh.reserve(tasks.size());
   for (size_t i = 0; i < tasks.size(); ++i) {
     if (absl::Status valid = CheckWeight(tasks[i].weight); !valid.ok()) {
+      Name(i, refused);
       return absl::InvalidArgumentError(absl::StrCat("tasks[", i, "].", valid.message()));
     }
     const auto known = Find(tasks[i].external_hash);
     if (!known) {
       fresh.push_back(static_cast<uint32_t>(i));
     } else if (records_[*known].content_hash != tasks[i].content_hash) {
-      return OtherContent(i, tasks[i], records_[*known].content_hash);
+      return OtherContent(i, tasks[i], records_[*known].content_hash, refused);
     }
   }
-  if (absl::Status distinct = DropRepeated(tasks, &fresh); !distinct.ok()) return distinct;
+  FOREBAY_RETURN_IF_ERROR(DropRepeated(tasks, &fresh, refused));
   if (fresh.size() > kTasksPerSourceMax - size()) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "the source has ", size(), " tasks, ", fresh.size(), " more exceed ", kTasksPerSourceMax));

@@ -33,8 +33,10 @@ class TaskTable {
   // Which of `tasks` are not in the table yet, by position; of tasks that are in `tasks` twice the
   // first. Changes nothing. InvalidArgument: a weight is no number from 0 to kTaskWeightMax.
   // AlreadyExists: the same external hash with other content, in the table or in `tasks`.
-  // ResourceExhausted: more than kTasksPerSourceMax.
-  absl::StatusOr<std::vector<uint32_t>> CheckNew(absl::Span<const NewTask> tasks) const;
+  // ResourceExhausted: more than kTasksPerSourceMax. `refused`: the position in `tasks` that an
+  // error is about, if it is about one.
+  absl::StatusOr<std::vector<uint32_t>> CheckNew(absl::Span<const NewTask> tasks,
+                                                 std::optional<uint32_t>* refused = nullptr) const;
 
   // Adds a task that is not in the table.
   uint32_t Append(const NewTask& task);

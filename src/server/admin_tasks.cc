@@ -50,9 +50,28 @@ struct AddJob {
       : context(c), responder(std::move(r)) {}
   ServiceContext* const context;
   TypedResponder<v1::AddTasksResponse> responder;
+  v1::AddTasksRequest request;
   std::vector<shard::AddTasks> by_shard;
+  std::vector<std::vector<int>> places;  // of by_shard's tasks in the request
   v1::AddTasksResponse response;
 };
+
+// A shard knows neither the ids that people gave nor the places in the whole request.
+absl::Status Explain(const AddJob& job, size_t shard, const shard::AddTasksReply& reply) {
+  const auto& places = job.places[shard];
+  if (!reply.refused || *reply.refused >= places.size()) return reply.status;
+  const int place = places[*reply.refused];
+  const v1::Task& task = job.request.tasks(place);
+  if (!absl::IsAlreadyExists(reply.status)) {
+    return absl::Status(reply.status.code(),
+                        absl::StrCat("external_id '", task.external_id(), "', tasks[", place,
+                                     "] of the request: ", reply.status.message()));
+  }
+  return absl::AlreadyExistsError(absl::StrCat(
+      "tasks[", place, "].external_id: '", task.external_id(), "' exists in source '",
+      job.request.source(),
+      "' with another payload or other attributes; a task never changes: give it another id"));
+}
 
 void AddAt(std::shared_ptr<AddJob> job, size_t shard) {
   while (shard < job->by_shard.size() && job->by_shard[shard].tasks.empty()) ++shard;
@@ -69,7 +88,7 @@ void AddAt(std::shared_ptr<AddJob> job, size_t shard) {
               job->context->contents->Kill({&task.content, 1});
             }
           }
-          return job->responder.Fail(reply.status);
+          return job->responder.Fail(Explain(*job, shard, reply));
         }
         job->response.set_added(job->response.added() + reply.added);
         job->response.set_known(job->response.known() + reply.known);
@@ -116,16 +135,20 @@ void AddTasks(ServiceContext* context, v1::AddTasksRequest request,
   if (!contents.ok()) return responder.Fail(contents.status());
   auto job = std::make_shared<AddJob>(context, std::move(responder));
   job->by_shard.resize(context->engine->shards());
+  job->places.resize(context->engine->shards());
   for (auto& part : job->by_shard) part.source = source->id;
   for (int i = 0; i < request.tasks_size(); ++i) {
     const auto& task = request.tasks(i);
     const uint64_t hash = Hash64(task.external_id());
-    job->by_shard[context->engine->ShardOf(hash).value].tasks.push_back(
+    const size_t shard = context->engine->ShardOf(hash).value;
+    job->places[shard].push_back(i);
+    job->by_shard[shard].tasks.push_back(
         {.external_hash = hash,
          .content_hash = TaskContentHash(task.payload(), task.attributes()),
          .content = (*contents)[static_cast<size_t>(i)],
          .weight = task.has_weight() ? static_cast<float>(task.weight()) : 1.0f});
   }
+  job->request = std::move(request);
   AddAt(std::move(job), 0);
 }
 

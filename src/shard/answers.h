@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -59,6 +60,7 @@ struct PutRolloutsReply {
 
 struct AddTasksReply {
   absl::Status status;
+  std::optional<uint32_t> refused;  // the task of the command that the status is about
   uint64_t added = 0;
   uint64_t known = 0;
 };

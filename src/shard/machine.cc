@@ -56,7 +56,7 @@ void Machine::Run(const OpenSession& c, Tag tag, Effects* effects) {
 void Machine::Run(const AddTasks& c, Tag tag, Effects* effects) {
   AddTasksReply reply;
   const size_t dead = effects->dead_contents.size();
-  auto count = curriculum_.AddTasks(c.source, c.tasks, &effects->dead_contents);
+  auto count = curriculum_.AddTasks(c.source, c.tasks, &effects->dead_contents, &reply.refused);
   if (count.ok()) {
     reply.added = count->added;
     reply.known = count->known;

@@ -10,6 +10,10 @@
 namespace forebay::server {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
 class Names : public DaemonTest {
  protected:
   void StartShards(uint32_t shards) {
@@ -62,6 +66,23 @@ TEST_F(Names, ATaskHasOneIdAndNoOtherHasIt) {
     assigned.insert(assignment.task_id());
   }
   EXPECT_EQ(assigned, ids);
+}
+
+TEST_F(Names, ATaskWithOtherContentIsRefusedByTheNamePeopleGaveIt) {
+  StartShards(4);
+  for (int changed = 0; changed < 8; ++changed) {
+    v1::AddTasksRequest add;
+    add.set_source("math");
+    for (int i = 0; i < 8; ++i) {
+      auto* task = add.add_tasks();
+      task->set_external_id("task-" + std::to_string(i));
+      task->set_payload(i == changed ? "something else" : "what is " + std::to_string(i) + "?");
+    }
+    const std::string n = std::to_string(changed);
+    EXPECT_THAT(Refused<v1::AddTasksResponse>("AdminService/AddTasks", add),
+                AllOf(HasSubstr("6 tasks[" + n + "].external_id: 'task-" + n + "'"),
+                      HasSubstr("source 'math'"), Not(HasSubstr("hash"))));
+  }
 }
 
 }  // namespace
