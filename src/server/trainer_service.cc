@@ -76,8 +76,12 @@ absl::Status Draining(StepId id) {
 
 // True when the answer went out: the step is sealed (or what else ends the wait), or the wait is
 // over.
-bool AnswerOpenStep(node::LedgerLoop& loop, StepId id, bool timed_out, bool draining,
-                    TypedResponder<v1::OpenStepResponse>* responder) {
+bool AnswerOpenStep(node::LedgerLoop& loop, Generation generation, StepId id, bool timed_out,
+                    bool draining, TypedResponder<v1::OpenStepResponse>* responder) {
+  if (auto status = loop.state().CheckGeneration(generation); !status.ok()) {
+    responder->Fail(status);
+    return true;
+  }
   const auto* step = loop.state().step(id);
   if (step == nullptr) {
     responder->Fail(absl::NotFoundError(absl::StrCat("step ", id.value, " is not open")));
@@ -114,12 +118,14 @@ void OpenStep(ServiceContext* context, v1::OpenStepRequest request,
                        .step = step,
                        .spec = *std::move(spec),
                        .replan = request.replan()},
-      [context, step, wait_ms = request.wait_ms(),
+      [context, step, generation = Generation(request.generation()), wait_ms = request.wait_ms(),
        answer = Share(std::move(responder))](ledger::StatusReply&& reply) {
         if (!reply.status.ok()) return answer->Fail(reply.status);
         context->engine->WatchStep(
-            step, wait_ms, [context, step, answer](node::LedgerLoop& loop, bool timed_out) {
-              return AnswerOpenStep(loop, step, timed_out, context->draining, answer.get());
+            step, wait_ms,
+            [context, step, generation, answer](node::LedgerLoop& loop, bool timed_out) {
+              return AnswerOpenStep(loop, generation, step, timed_out, context->draining,
+                                    answer.get());
             });
       });
 }
