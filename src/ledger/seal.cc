@@ -1,7 +1,11 @@
 // What the seal of a step fixes: advantages, packing, totals, and the hash of all that.
 #include <bit>
 #include <cmath>
+#include <string>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/hash.h"
 #include "ledger/limits.h"
 #include "ledger/plan.h"
@@ -80,9 +84,38 @@ uint64_t HashPlan(const Step& step) {
   return hasher.hash();
 }
 
+// The batch's own refusal knows sequences by their place in the step alone.
+absl::Status OverBudget(const Step& step, const StepSpec& spec) {
+  const uint32_t capacity = spec.token_budget - spec.token_budget % spec.pad_multiple;
+  const HeldSequence* longest = nullptr;
+  uint64_t over = 0;
+  for (const HeldSequence& sequence : step.sequences) {
+    if (sequence.tokens <= capacity) continue;
+    ++over;
+    if (longest == nullptr || sequence.tokens > longest->tokens) longest = &sequence;
+  }
+  if (longest == nullptr) return absl::OkStatus();
+  const HeldRollout& rollout = step.rollouts[longest->rollout];
+  std::string text =
+      absl::StrCat("rollout 0x", absl::Hex(rollout.rollout.value), " of group 0x",
+                   absl::Hex(step.groups[rollout.group].group.value), " has a sequence of ",
+                   longest->tokens, " tokens, token_budget is ", spec.token_budget);
+  if (capacity != spec.token_budget) {
+    absl::StrAppend(&text, " (", capacity, " in whole multiples of pad_multiple ",
+                    spec.pad_multiple, ")");
+  }
+  if (over > 1) absl::StrAppend(&text, "; ", over, " sequences of the step are over it");
+  return absl::InvalidArgumentError(
+      absl::StrCat(text,
+                   "; the groups stay ready, so the same spec will fail again: raise "
+                   "token_budget, or unset refuse_over_budget to give such a sequence a "
+                   "micro-batch of its own"));
+}
+
 }  // namespace
 
 absl::StatusOr<PackedStep> PackStep(const Step& step, const StepSpec& spec) {
+  if (spec.refuse_over_budget) FOREBAY_RETURN_IF_ERROR(OverBudget(step, spec));
   std::vector<batch::SequenceSize> sizes;
   sizes.reserve(step.sequences.size());
   for (const HeldSequence& sequence : step.sequences) {

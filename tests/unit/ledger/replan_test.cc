@@ -94,7 +94,7 @@ TEST_F(Replan, ThatCannotBePackedLeavesThePlan) {
   StepSpec spec = h.Spec(4);
   spec.token_budget = 102;
   spec.refuse_over_budget = true;
-  EXPECT_THAT(Ask(1, spec).message(), HasSubstr("tokens: 103, at most 102"));
+  EXPECT_THAT(Ask(1, spec).message(), HasSubstr("a sequence of 103 tokens, token_budget is 102"));
   EXPECT_EQ(h.state.Hash(), before);
   EXPECT_EQ(h.step(1).state, StepState::kSealed);
 }

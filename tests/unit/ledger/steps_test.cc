@@ -7,6 +7,7 @@
 namespace forebay::ledger {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -233,7 +234,10 @@ TEST_F(Steps, WhatCannotBePackedIsAbortedAndSaysWhy) {
   spec.refuse_over_budget = true;  // the fourth rollout of a group has 103 tokens
   ASSERT_TRUE(h.OpenFilled(1, spec).ok());
   EXPECT_EQ(h.step(1).state, StepState::kAborted);
-  EXPECT_THAT(h.step(1).failure, HasSubstr("tokens: 103, at most 102"));
+  EXPECT_THAT(h.step(1).failure,
+              AllOf(HasSubstr("rollout 0x"), HasSubstr(" of group 0x"),
+                    HasSubstr("has a sequence of 103 tokens, token_budget is 102; 2 sequences"),
+                    HasSubstr("raise token_budget, or unset refuse_over_budget")));
   EXPECT_EQ(h.state.counters().steps_unpackable, 1);
   EXPECT_EQ(h.shards[0].ready().size() + h.shards[1].ready().size(), 2);
   spec.refuse_over_budget = false;
