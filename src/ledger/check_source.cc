@@ -58,12 +58,35 @@ absl::Status CheckEnums(const codec::SourceSettings& s) {
   return Known("order", s.order, codec::Order::kWeighted);
 }
 
+const char* NameOf(codec::AdvantageKind kind) {
+  switch (kind) {
+    case codec::AdvantageKind::kGrpo:
+      return "grpo";
+    case codec::AdvantageKind::kDrGrpo:
+      return "dr_grpo";
+    case codec::AdvantageKind::kRloo:
+      return "rloo";
+    case codec::AdvantageKind::kReinforcePp:
+      return "reinforce_pp";
+    case codec::AdvantageKind::kNone:
+      break;
+  }
+  return "none";
+}
+
 absl::Status CheckGroup(const codec::SourceSettings& s) {
   FOREBAY_RETURN_IF_ERROR(InRange("group_size", uint64_t{s.group_size}, 1, kGroupSizeMax));
   FOREBAY_RETURN_IF_ERROR(InRange("attempts_per_task", uint64_t{s.attempts_per_task}, s.group_size,
                                   kAttemptsPerTaskMax));
   FOREBAY_RETURN_IF_ERROR(
       InRange("completeness.at_least", uint64_t{s.complete_at}, 1, s.attempts_per_task));
+  if (s.purpose == codec::Purpose::kTrain && s.complete_at == 1 &&
+      s.advantage != codec::AdvantageKind::kNone) {
+    return Refuse(s.group_size == 1 ? "group_size" : "completeness.at_least", ": 1, but advantage ",
+                  NameOf(s.advantage),
+                  " compares the rollouts of a group with each other, and every group of one would "
+                  "be filtered: at least 2, or advantage none");
+  }
   FOREBAY_RETURN_IF_ERROR(
       InRange("completeness.deadline_ms", s.complete_deadline_ms, 0, kDurationMsMax));
   if (s.complete_deadline_ms == 0) return absl::OkStatus();

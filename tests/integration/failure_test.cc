@@ -66,7 +66,7 @@ TEST(FailureTest, AWaitForAssignmentsSaysWhyThereAreNone) {
 
 TEST(FailureTest, ClosingTheActorEndsTheWaitAndStopsTheWork) {
   World world;
-  world.AddSource("math", 1, 1);
+  world.AddSource("math", 2, 1);
   auto actor = world.OpenActor({.actor = "one slot", .slots = 1});
   auto held = actor->Next({.timeout = absl::Seconds(10)});
   ASSERT_TRUE(held.ok()) << held.status();

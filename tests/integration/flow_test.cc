@@ -246,7 +246,7 @@ TEST(FlowTest, APartialAttemptIsContinuedByWhoeverGetsItNext) {
 
 TEST(FlowTest, AnAssignmentThatIsDestroyedGoesToAnotherActor) {
   World world;
-  world.AddSource("math", 1, 1);
+  world.AddSource("math", 2, 1);
   auto actor = world.OpenActor({.actor = "first"});
   uint64_t attempt = 0;
   {

@@ -63,6 +63,18 @@ TEST(Sources, MinimumSharesOfTrainSourcesSumToAtMostOne) {
   EXPECT_TRUE(h.Do<PutSourceReply>(PutSource{settings}).status.ok());
 }
 
+TEST(Sources, MayHaveGroupsOfOneIfNothingIsComparedWithin) {
+  Harness h;
+  codec::SourceSettings settings = Settings("a");
+  settings.group_size = settings.attempts_per_task = settings.complete_at = 1;
+  settings.advantage = codec::AdvantageKind::kNone;
+  EXPECT_TRUE(h.Do<PutSourceReply>(PutSource{settings}).status.ok());
+  settings = Settings("b");
+  settings.purpose = codec::Purpose::kEval;
+  settings.group_size = settings.attempts_per_task = settings.complete_at = 1;
+  EXPECT_TRUE(h.Do<PutSourceReply>(PutSource{settings}).status.ok());
+}
+
 TEST(Sources, AreEitherForTrainingOrForEvaluation) {
   Harness h;
   codec::SourceSettings settings = Settings("a");
@@ -106,6 +118,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadSettings{"order: 9", [](S& s) { s.order = static_cast<codec::Order>(9); }},
         BadSettings{"group_size: 0", [](S& s) { s.group_size = 0; }},
         BadSettings{"group_size: 4097", [](S& s) { s.group_size = 4097; }},
+        BadSettings{"group_size: 1, but advantage grpo compares",
+                    [](S& s) { s.group_size = s.attempts_per_task = s.complete_at = 1; }},
+        BadSettings{"completeness.at_least: 1, but advantage rloo compares",
+                    [](S& s) { s.complete_at = 1, s.advantage = codec::AdvantageKind::kRloo; }},
         BadSettings{"attempts_per_task: 15, from 16", [](S& s) { s.attempts_per_task = 15; }},
         BadSettings{"completeness.at_least: 17, from 1 to 16", [](S& s) { s.complete_at = 17; }},
         BadSettings{"completeness.minimum: 1, from 2",
