@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/hash.h"
 #include "tests/simulation/actor.h"
+#include "tests/simulation/invariants/progress.h"
 #include "tests/simulation/operator.h"
 #include "tests/simulation/trace.h"
 #include "tests/simulation/trainer.h"

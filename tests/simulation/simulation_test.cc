@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/simulation/invariants/progress.h"
+
 namespace forebay::simulation {
 namespace {
 

@@ -90,26 +90,4 @@ std::unique_ptr<Invariant> MakeEqualPositionEqualHash(Checker* checker);  // 7
 std::unique_ptr<Invariant> MakePayloadsNamedByState(Checker* checker);    // 9
 std::unique_ptr<Invariant> MakeMemoryLimits(Checker* checker);            // 12
 
-// 13. Not of the Checker's facts but of virtual time: what the run must have done so long after the
-// last fault.
-class Progress {
- public:
-  static constexpr uint64_t kWithinMs = 20 * 60 * 1000;
-  static constexpr uint64_t kSteps = 2;
-  static constexpr const char* kName = "13 progress after faults heal";
-
-  void Healed(uint64_t now_ms, uint64_t steps) {
-    healed_ms_ = now_ms;
-    steps_ = steps;
-  }
-  bool Shown(uint64_t steps) const { return steps >= steps_ + kSteps; }
-  bool Late(uint64_t now_ms, uint64_t steps) const {
-    return !Shown(steps) && now_ms > healed_ms_ + kWithinMs;
-  }
-
- private:
-  uint64_t healed_ms_ = 0;
-  uint64_t steps_ = 0;
-};
-
 }  // namespace forebay::simulation
