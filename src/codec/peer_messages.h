@@ -154,6 +154,17 @@ struct Reserved {
 
 using ToLedger = std::variant<Reserved>;
 
+// Why nothing of a source moves in a shard: nothing is ready, nobody generates. The more it asks of
+// people, the later it stands.
+enum class IdleReason : uint8_t {
+  kNone,  // something moves
+  kNoTasks,
+  kNoActors,
+  kAdmission,
+  kMemory,
+  kPaused,
+};
+
 // Not numbered, not logged: the newest one counts. What the ledger's proposals go by.
 struct ReadySummary {
   struct Source {
@@ -163,10 +174,12 @@ struct ReadySummary {
     uint32_t open_groups = 0;  // incomplete
     uint32_t in_flight = 0;    // attempts leased
     uint32_t waited_for = 0;   // attempts out that the rule `wait` waits for
+    IdleReason idle = IdleReason::kNone;
+    uint64_t group_bytes = 0;  // payload of a complete group, as measured; 0: not measured
+    bool operator==(const Source&) const = default;
   };
   ShardId shard;
   std::vector<Source> sources;
-  std::string reason;  // why nothing moves, if nothing does: "memory", "no_tasks", "no_actors"
 };
 
 }  // namespace forebay::codec

@@ -46,6 +46,20 @@ class Primary {
   // When Tick has something to do; kNever if nothing is due.
   uint64_t NextTick() const;
 
+  // The oldest step that takes more groups; null if there is none. No younger one is given any.
+  const Step* Hungry() const;
+  // Whether the step takes groups of this source.
+  bool Eligible(const Step& step, SourceId source) const;
+  // Memory for the payloads of rollouts; 0: no limit is known.
+  void SetPayloadBytesMax(uint64_t bytes) { payload_bytes_max_ = bytes; }
+  // What the payloads of the whole step will take, by what is reserved, else by what its sources'
+  // groups were measured to take; 0: not known yet.
+  uint64_t PayloadBytesOf(const Step& step) const;
+  // Whether the step waits for groups and cannot fit into the memory for payloads.
+  bool TooLarge(const Step& step) const;
+  // What has to be published for admission to go on; "" if it is not the trainer's turn.
+  std::string Unpublished() const;
+
   // Why the step is not sealed, in one line; empty if it is.
   std::string Waiting(StepId step, uint64_t now_ms) const;
   // From the first time this half saw the step open to its seal, or to now.
@@ -74,23 +88,24 @@ class Primary {
   void UpdateClocks(uint64_t now_ms);
   // Learns from a command what its shards were asked and have answered.
   void Account(const Command& command, const Effects& effects);
-  // The oldest step that takes more groups; null if there is none.
-  const Step* Hungry() const;
   // Asks for what the oldest hungry step lacks, as far as it is ready.
   void AskForGroups(uint64_t now_ms, Output* output);
   Ready ReadyFor(const Step& step, const Shard& shard) const;
   Ready ReadyFor(const Step& step) const;
   uint64_t Available(const Step& step, size_t shard) const;
-  bool Eligible(const Step& step, SourceId source) const;
   // The time until which the step waits for stale attempts; 0 if it does not.
   uint64_t LateWaitEnd(const Step& step) const;
   std::string WaitingForGroups(const Step& step, uint64_t now_ms) const;
-  void AppendShards(const Step& step, std::string* text) const;
+  // The reason of the shard that asks most of people; kNone if anything of the source moves.
+  codec::IdleReason IdleOf(const Source& source) const;
+  std::string WhyIdle(const Step& step) const;
+  std::string WhyUnanswered(const Step& step) const;
 
   const State& state_;
   std::vector<Shard> shards_;
   std::map<StepId, Clock> clocks_;
   uint64_t last_now_ms_ = 0;
+  uint64_t payload_bytes_max_ = 0;
   // A RequestGroups was put out and is not applied yet.
   bool asking_ = false;
 };

@@ -1,8 +1,7 @@
 // Why a step waits, for people.
 #include <algorithm>
+#include <functional>
 #include <map>
-#include <set>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -11,8 +10,33 @@
 namespace forebay::ledger {
 namespace {
 
-constexpr size_t kReasonsShown = 3;
+// A run may have thousands of sources, and 256 shards.
+constexpr size_t kSourcesNamed = 3;  // of each reason
 constexpr size_t kShardsNamed = 3;
+
+const char* NameOf(codec::IdleReason reason) {
+  switch (reason) {
+    case codec::IdleReason::kNoTasks:
+      return "no_tasks";
+    case codec::IdleReason::kNoActors:
+      return "no_actors";
+    case codec::IdleReason::kAdmission:
+      return "admission";
+    case codec::IdleReason::kMemory:
+      return "memory";
+    case codec::IdleReason::kPaused:
+      return "paused";
+    case codec::IdleReason::kNone:
+      break;
+  }
+  return "";
+}
+
+std::string InBytes(uint64_t bytes) {
+  const bool large = bytes >= uint64_t{1} << 30;
+  const uint64_t tenths = bytes * 10 >> (large ? 30 : 20);
+  return absl::StrCat(tenths / 10, ".", tenths % 10, large ? " GiB" : " MiB");
+}
 
 }  // namespace
 
@@ -31,42 +55,6 @@ std::string Primary::Waiting(StepId id, uint64_t now_ms) const {
       return "";
   }
   return "";
-}
-
-// What most shards say comes first; the text stays short however many there are.
-void Primary::AppendShards(const Step& step, std::string* text) const {
-  std::map<std::string, std::vector<size_t>> by_reason;
-  for (size_t i = 0; i < shards_.size(); ++i) {
-    const bool silent = std::any_of(step.requests.begin(), step.requests.end(),
-                                    [i](const auto& request) { return request.shard.value == i; });
-    if (silent) by_reason["asked, and has not answered"].push_back(i);
-    const std::string& reason = shards_[i].summary.reason;
-    if (!reason.empty()) by_reason[reason].push_back(i);
-  }
-  std::vector<std::pair<std::string, std::vector<size_t>>> reasons(by_reason.begin(),
-                                                                   by_reason.end());
-  std::stable_sort(reasons.begin(), reasons.end(),
-                   [](const auto& a, const auto& b) { return a.second.size() > b.second.size(); });
-  std::set<size_t> left_out;
-  for (size_t i = 0; i < reasons.size(); ++i) {
-    const auto& [reason, shards] = reasons[i];
-    if (i >= kReasonsShown) {
-      left_out.insert(shards.begin(), shards.end());
-      continue;
-    }
-    absl::StrAppend(text, shards.size() == 1 ? "; shard " : "; shards ");
-    for (size_t k = 0; k < std::min(shards.size(), kShardsNamed); ++k) {
-      absl::StrAppend(text, k == 0 ? "" : ", ", shards[k]);
-    }
-    if (shards.size() > kShardsNamed) {
-      absl::StrAppend(text, " and ", shards.size() - kShardsNamed, " more");
-    }
-    absl::StrAppend(text, ": ", reason);
-  }
-  if (!left_out.empty()) {
-    absl::StrAppend(text, "; and ", left_out.size(),
-                    left_out.size() == 1 ? " more shard" : " more shards");
-  }
 }
 
 std::string Primary::WaitingForGroups(const Step& step, uint64_t now_ms) const {
@@ -94,8 +82,110 @@ std::string Primary::WaitingForGroups(const Step& step, uint64_t now_ms) const {
                    [&](const Source& source) { return Eligible(step, source.id); })) {
     absl::StrAppend(&text, "; there is no train source");
   }
-  AppendShards(step, &text);
+  if (TooLarge(step)) {
+    absl::StrAppend(&text, "; the step needs about ", InBytes(PayloadBytesOf(step)),
+                    " of payload memory, memory.payload_bytes_max is ", InBytes(payload_bytes_max_),
+                    ": raise it, or open smaller steps");
+  }
+  return absl::StrCat(text, WhyUnanswered(step), WhyIdle(step));
+}
+
+std::string Primary::WhyUnanswered(const Step& step) const {
+  std::vector<bool> asked(shards_.size());
+  for (const GroupRequest& request : step.requests) asked[request.shard.value] = true;
+  std::vector<size_t> silent;
+  for (size_t i = 0; i < asked.size(); ++i) {
+    if (asked[i]) silent.push_back(i);
+  }
+  if (silent.empty()) return "";
+  std::string text = silent.size() == 1 ? "; shard " : "; shards ";
+  for (size_t i = 0; i < std::min(silent.size(), kShardsNamed); ++i) {
+    absl::StrAppend(&text, i == 0 ? "" : ", ", silent[i]);
+  }
+  if (silent.size() > kShardsNamed) {
+    absl::StrAppend(&text, " and ", silent.size() - kShardsNamed, " more");
+  }
+  return absl::StrCat(text, ": asked, and ", silent.size() == 1 ? "has" : "have", " not answered");
+}
+
+codec::IdleReason Primary::IdleOf(const Source& source) const {
+  if (source.settings.paused) return codec::IdleReason::kPaused;
+  auto worst = codec::IdleReason::kNone;
+  for (const Shard& shard : shards_) {
+    for (const codec::ReadySummary::Source& seen : shard.summary.sources) {
+      if (seen.source != source.id) continue;
+      if (seen.idle == codec::IdleReason::kNone) return codec::IdleReason::kNone;
+      worst = std::max(worst, seen.idle);
+    }
+  }
+  return worst;
+}
+
+// The sources by reason, what asks most of people first.
+std::string Primary::WhyIdle(const Step& step) const {
+  std::map<codec::IdleReason, std::vector<const Source*>, std::greater<>> idle;
+  for (const Source& source : state_.sources()) {
+    if (!Eligible(step, source.id)) continue;
+    const codec::IdleReason reason = IdleOf(source);
+    if (reason != codec::IdleReason::kNone) idle[reason].push_back(&source);
+  }
+  std::string text;
+  for (const auto& [reason, sources] : idle) {
+    absl::StrAppend(&text, "; ", NameOf(reason), ": ",
+                    sources.size() > 1 ? "sources '" : "source '");
+    for (size_t i = 0; i < std::min(sources.size(), kSourcesNamed); ++i) {
+      absl::StrAppend(&text, i > 0 ? "', '" : "", sources[i]->settings.name);
+    }
+    absl::StrAppend(&text, "'");
+    if (sources.size() > kSourcesNamed) {
+      absl::StrAppend(&text, " and ", sources.size() - kSourcesNamed, " more");
+    }
+    if (reason != codec::IdleReason::kAdmission) continue;
+    const std::string unpublished = Unpublished();
+    if (!unpublished.empty()) {
+      absl::StrAppend(&text, " (max_lag ", sources[0]->settings.max_lag, ": ", unpublished, ")");
+    }
+  }
   return text;
+}
+
+std::string Primary::Unpublished() const {
+  const PolicyVersion published = state_.published().version;
+  const PolicyVersion trained = state_.committed_version();
+  if (!(published < trained)) return "";
+  std::string text = absl::StrCat("published version ", published.number, ", step ",
+                                  state_.next_step().value, " trains on version ", trained.number);
+  const auto& pending = state_.pending();
+  if (pending && !(pending->version < trained)) {
+    return absl::StrCat(text, ", which is pending: publish it to go on");
+  }
+  return absl::StrCat(text, ": publish it to go on");
+}
+
+uint64_t Primary::PayloadBytesOf(const Step& step) const {
+  uint64_t held = 0;
+  for (const HeldRollout& rollout : step.rollouts) held += rollout.payload_bytes;
+  const bool by_tokens = step.spec.groups == 0;
+  if (held > 0 && by_tokens) {
+    const double per_token = static_cast<double>(held) / static_cast<double>(step.totals.tokens);
+    const uint64_t tokens = std::max(step.spec.tokens, step.totals.tokens);
+    return static_cast<uint64_t>(per_token * static_cast<double>(tokens));
+  }
+  if (held > 0) return held + held / step.groups.size() * step.GroupsLacking();
+  // The smallest: a wrong alarm is worse than a late one.
+  uint64_t group_bytes = 0;
+  for (const Shard& shard : shards_) {
+    for (const codec::ReadySummary::Source& source : shard.summary.sources) {
+      if (source.group_bytes == 0 || !Eligible(step, source.source)) continue;
+      if (group_bytes == 0 || source.group_bytes < group_bytes) group_bytes = source.group_bytes;
+    }
+  }
+  return by_tokens ? group_bytes : group_bytes * step.spec.groups;
+}
+
+bool Primary::TooLarge(const Step& step) const {
+  return payload_bytes_max_ > 0 && step.state == StepState::kOpen &&
+         PayloadBytesOf(step) > payload_bytes_max_;
 }
 
 }  // namespace forebay::ledger

@@ -54,7 +54,7 @@ std::vector<ConfigEntry> MemoryEntries() {
       {"memory.relief_after_ms", K::kMilliseconds, &C::memory_relief_after_ms, kChangeable,
        "How long a step may lack groups while pushes wait for memory before the reserve is used, "
        "and "
-       "then the youngest incomplete group dropped.",
+       "then groups are dropped, first those of sources that the step does not take.",
        10, kHourMs}};
 }
 

@@ -252,6 +252,9 @@ void Engine::TimerThread() {
 }
 
 void Engine::TickAll() {
+  OnLedger([bytes = dead_->PayloadBytesMax()](LedgerLoop& loop, uint64_t) {
+    loop.primary().SetPayloadBytesMax(bytes);
+  });
   const uint64_t free_bytes = dead_->FreePayloadBytes() / shards_.size();
   for (auto& shard : shards_) {
     shard->serial.Post([s = shard.get(), free_bytes] {

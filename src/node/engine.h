@@ -29,6 +29,7 @@ class DeadBytes {
   virtual ~DeadBytes() = default;
   virtual void FreePayloads(const std::vector<PayloadId>& payloads) = 0;
   virtual void FreeContents(const std::vector<PayloadId>& contents) = 0;
+  virtual uint64_t PayloadBytesMax() const { return 0; }  // 0: no limit
   // Bytes that new groups may still count on.
   virtual uint64_t FreePayloadBytes() const = 0;
 };

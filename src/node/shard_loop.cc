@@ -1,12 +1,15 @@
 #include "node/shard_loop.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "codec/archive.h"
 
 namespace forebay::node {
 namespace {
+
+constexpr uint64_t kRefreshMs = 250;
 
 // Handing out and renewing does not; everything else may.
 bool MayChangeReady(const shard::Command& command) {
@@ -43,6 +46,11 @@ void ShardLoop::LedgerAcknowledged(uint64_t now_ms, uint64_t number) {
 
 void ShardLoop::Tick(uint64_t now_ms) {
   primary_.Tick(now_ms, &output_);
+  // Handing out changes what people are told of a step's wait, and nothing that the ledger asks by.
+  if (now_ms >= refresh_due_ms_) {
+    refresh_due_ms_ = now_ms + kRefreshMs;
+    refresh_ = true;
+  }
   Run(now_ms);
 }
 
@@ -76,16 +84,19 @@ void ShardLoop::Deliver() {
 }
 
 void ShardLoop::Summarize() {
-  if (!ready_may_have_changed_) return;
+  if (!ready_may_have_changed_ && !refresh_) return;
+  const bool all = std::exchange(refresh_, false);
   ready_may_have_changed_ = false;
   codec::ReadySummary now = primary_.Summary();
   const bool same =
-      std::ranges::equal(now.sources, summary_.sources, [](const auto& a, const auto& b) {
+      std::ranges::equal(now.sources, summary_.sources, [all](const auto& a, const auto& b) {
+        if (all) return a == b;
         return a.source == b.source && a.ready_groups == b.ready_groups &&
                a.ready_tokens == b.ready_tokens && a.waited_for == b.waited_for;
       });
+  if (same) return;
   summary_ = std::move(now);
-  if (!same) port_->OnSummary(summary_);
+  port_->OnSummary(summary_);
 }
 
 }  // namespace forebay::node

@@ -69,7 +69,9 @@ class ShardLoop {
   shard::Output output_;
   shard::Effects effects_;
   bool ready_may_have_changed_ = true;
-  codec::ReadySummary summary_;
+  bool refresh_ = false;  // whatever changed is to be told
+  uint64_t refresh_due_ms_ = 0;
+  codec::ReadySummary summary_;  // as last told
 };
 
 }  // namespace forebay::node

@@ -1,10 +1,12 @@
 // Ends a standstill for want of payload memory (section 8 of the design).
 //
-// While pushes wait for memory, a step lacks groups and none is ready, nothing frees memory by
-// itself: the waiting pushes would complete groups, and cannot. When that lasts, the pushes of the
-// oldest incomplete group that any push waits for are let in from the reserve; when they do not fit
-// either, the youngest incomplete group is dropped, counted "budget". ReliefClock and ChooseWaiters
-// are pure; BudgetRelief ties them to the engine, on the ticker's thread.
+// While pushes or hand-outs wait for memory, a step lacks groups and none that it could take is
+// ready, nothing frees memory by itself: the waiting pushes would complete groups, and cannot. When
+// that lasts, the pushes of the oldest incomplete group that the step could take are let in from
+// the reserve. When they do not fit either, groups are dropped, counted "budget": first those of
+// sources that the step does not take (the youngest incomplete one, then ready ones), then the
+// youngest incomplete group of all. ReliefClock, ChooseWaiters and ChooseDrops are pure;
+// BudgetRelief ties them to the engine, on the ticker's thread.
 #pragma once
 
 #include <atomic>
@@ -19,9 +21,9 @@
 namespace forebay::server {
 
 struct ReliefFacts {
-  uint64_t waiters = 0;
-  bool step_lacks_groups = false;
-  uint64_t groups_ready = 0;
+  uint64_t waiters = 0;            // pushes, and shards with actors that wait for memory
+  bool step_lacks_groups = false;  // the oldest open one
+  uint64_t groups_ready = 0;       // that this step could take
   // Changes whenever something moves: pushes let in, rollouts accepted or dropped.
   uint64_t progress = 0;
 };
@@ -36,15 +38,33 @@ class ReliefClock {
   uint64_t progress_ = 0;
 };
 
-// A waiting push and the age of its group; nullopt: its group is not incomplete, or not known.
+// A waiting push and the age of its group, if that is incomplete and the waiting step could take
+// it.
 struct WaitingPush {
   storage::WaiterId id = 0;
   std::optional<uint64_t> order;
+  bool settled = false;  // its group is complete or gone: the push is refused, its bytes go at once
 };
 
-// The waiters of the oldest group, in order of waiting; empty if no waiter belongs to an incomplete
-// group.
+// The waiters of the oldest group, then those that are settled, each in order of waiting.
 std::vector<storage::WaiterId> ChooseWaiters(const std::vector<WaitingPush>& waiting);
+
+// What a shard holds that may be dropped.
+struct FilledShard {
+  ShardId shard;
+  uint64_t open = 0;    // incomplete groups
+  uint64_t others = 0;  // groups, ready ones too, of sources that the waiting step does not take
+};
+
+struct DropTarget {
+  ShardId shard;
+  bool only_others = false;
+  bool operator==(const DropTarget&) const = default;
+};
+
+// Where to drop a group, in order of trying: until one is dropped. `own_too`: also from what the
+// step could take, which helps when pushes wait, not when the actors do.
+std::vector<DropTarget> ChooseDrops(std::vector<FilledShard> shards, bool own_too);
 
 class BudgetRelief {
  public:
@@ -53,8 +73,9 @@ class BudgetRelief {
 
  private:
   struct Look;
+  static void LookAtShard(node::ShardLoop& loop, Look* look);
   void Decide(const Look& look);
-  void DropYoungest(uint32_t shard);
+  void DropFirst(std::vector<DropTarget> targets, std::vector<SourceId> wanted);
 
   ServiceContext* const context_;
   ReliefClock clock_;              // in the ledger's loop

@@ -100,6 +100,7 @@ void LookAtSteps(node::LedgerLoop& loop, uint64_t now_ms, Observation* out) {
          .waited_ms = loop.primary().WaitedMs(step->step, now_ms),
          .groups = step->totals.groups,
          .groups_wanted = step->spec.groups,
+         .too_large = loop.primary().TooLarge(*step),
          .lacks_groups = open && (step->GroupsLacking() > 0 || step->TokensLacking() > 0)});
   }
   std::ranges::reverse(out->steps);
@@ -109,6 +110,7 @@ void LookAtLedger(node::LedgerLoop& loop, uint64_t now_ms, Observation* out) {
   const auto& state = loop.state();
   LookAtSteps(loop, now_ms, out);
   out->next_step = state.next_step().value;
+  out->unpublished = loop.primary().Unpublished();
   out->published = state.published().version;
   out->has_pending = state.pending().has_value();
   if (out->has_pending) out->pending = state.pending()->version;

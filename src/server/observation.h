@@ -46,6 +46,7 @@ struct StepFacts {
   std::string waiting;  // why it is not sealed
   uint64_t waited_ms = 0;
   uint64_t groups = 0, groups_wanted = 0;
+  bool too_large = false;  // for the memory for payloads
   bool lacks_groups = false;
 };
 
@@ -78,6 +79,7 @@ struct Observation {
 
   std::vector<StepFacts> steps;  // live ones, oldest first
   uint64_t next_step = 0;
+  std::string unpublished;      // what has to be published for admission to go on
   double last_reward_mean = 0;  // of the newest committed step
   uint64_t last_step_waited_ms = 0;
   PolicyVersion published;

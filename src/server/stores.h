@@ -30,6 +30,7 @@ class Stores final : public node::DeadBytes {
     const uint64_t taken = use.used_bytes + use.waiting_bytes + use.completion_reserve_bytes;
     return taken < use.bytes_max ? use.bytes_max - taken : 0;
   }
+  uint64_t PayloadBytesMax() const override { return payloads_->budget().use().bytes_max; }
 
  private:
   storage::PayloadStore* const payloads_;

@@ -1,5 +1,6 @@
 #include "server/verdict.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
@@ -27,10 +28,17 @@ void AddMemory(const Observation& seen, std::vector<std::string>* reasons) {
                                   " pushes wait (memory.payload_bytes_max)"));
 }
 
+// Nothing goes on by itself: memory is spent, and the step that would free it needs more than there
+// is.
+bool Hopeless(const Observation& seen, const StepFacts& step) {
+  return step.too_large && seen.payloads.budget.waiters > 0;
+}
+
 void AddSteps(const Observation& seen, const VerdictLimits& limits,
               std::vector<std::string>* reasons) {
   for (const StepFacts& step : seen.steps) {
-    if (step.waiting.empty() || step.waited_ms < limits.trainer_wait_ms) continue;
+    if (step.waiting.empty()) continue;
+    if (step.waited_ms < limits.trainer_wait_ms && !Hopeless(seen, step)) continue;
     reasons->push_back(absl::StrCat("step ", step.step, " has waited ", Seconds(step.waited_ms),
                                     ": ", step.waiting));
     return;  // the later ones wait for the same
@@ -83,8 +91,11 @@ std::vector<std::string> Waits(const Observation& seen) {
                                  Seconds(step.waited_ms)));
   }
   if (seen.acquires_waiting > 0) {
-    waits.push_back(absl::StrCat(seen.acquires_waiting, " actors in Acquire: ",
-                                 seen.idle_reason.empty() ? "nothing for them" : seen.idle_reason));
+    std::string why = seen.idle_reason.empty() ? "nothing for them" : seen.idle_reason;
+    if (why == "admission" && !seen.unpublished.empty()) {
+      absl::StrAppend(&why, " (max_lag: ", seen.unpublished, ")");
+    }
+    waits.push_back(absl::StrCat(seen.acquires_waiting, " actors in Acquire: ", why));
   }
   if (seen.payloads.budget.waiters > 0) {
     waits.push_back(absl::StrCat(seen.payloads.budget.waiters, " pushes: memory"));
@@ -109,7 +120,9 @@ Judgement Judge(const Observation& seen, const VerdictLimits& limits) {
   AddTasks(seen, &out.reasons);
   AddEngines(seen, limits, &out.reasons);
   out.waits = Waits(seen);
-  if (seen.draining) {
+  const bool hopeless = std::ranges::any_of(
+      seen.steps, [&seen](const StepFacts& step) { return Hopeless(seen, step); });
+  if (seen.draining || hopeless) {
     out.verdict = VerdictKind::kUnavailable;
   } else if (!out.reasons.empty()) {
     out.verdict = VerdictKind::kDegraded;

@@ -14,7 +14,8 @@ struct Look {
   uint64_t push_waiters = 0;
   uint64_t actor_waiters = 0;
   std::string actor_reason;
-  std::string idle_reason;  // why no attempt is ready or under way
+  bool moving = false;
+  std::string idle_reason;  // if not: why no attempt is ready or under way
 };
 
 // The oldest step that is not sealed decides: the later ones wait for it.
@@ -31,7 +32,7 @@ void CountTrainer(const Look& look, const ledger::State& state, RunMetrics* metr
     reason = "advantages";
   } else if (look.push_waiters > 0) {
     reason = "memory";
-  } else if (!look.idle_reason.empty()) {
+  } else if (!look.moving && !look.idle_reason.empty()) {
     reason = look.idle_reason;
   }
   metrics->Waited("trainer", reason, look.elapsed_ms);
@@ -50,7 +51,9 @@ void WaitSampler::Tick(uint64_t now_ms) {
         const size_t waiters = loop.primary().waiters();
         if (waiters > 0) look->actor_reason = loop.primary().IdleReason();
         look->actor_waiters += waiters;
-        look->idle_reason = loop.primary().Summary().reason;
+        const char* standstill = loop.primary().StandstillReason();
+        look->moving |= standstill[0] == '\0';
+        look->idle_reason = standstill;
       },
       [this, look] {
         auto* metrics = context_->metrics;

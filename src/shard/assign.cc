@@ -284,9 +284,32 @@ AssignReply Machine::LastAnswer(const SessionRecord& session) const {
   return reply;
 }
 
+SourceSupply Machine::SupplyOf(const curriculum::Source& source, uint64_t limit,
+                               uint64_t new_groups_max) const {
+  const codec::SourceSettings& settings = source.settings();
+  const SourceState& state = sources_[source.id().value];
+  SourceSupply supply;
+  if (versions_.published.branch == versions_.branch &&
+      !UselessAt(versions_.published.number, settings)) {
+    supply.attempts = state.unfinished - state.leased.total();
+  }
+  const uint32_t per_group = AttemptsOf(settings);
+  if (state.outstanding < limit && source.place().TakesPart()) {
+    const uint64_t room = (limit - state.outstanding + per_group - 1) / per_group;
+    supply.new_groups = std::min<uint64_t>(new_groups_max, room);
+    supply.attempts += supply.new_groups * per_group;
+    supply.idle = supply.new_groups == 0 ? codec::IdleReason::kMemory : codec::IdleReason::kNone;
+  } else if (source.CanDraw()) {
+    supply.idle = codec::IdleReason::kAdmission;
+  } else if (settings.paused && source.tasks().size() > 0) {
+    supply.idle = codec::IdleReason::kPaused;
+  }
+  return supply;
+}
+
 Available Machine::WhatIsAvailable(const Assign& request) const {
   Available available;
-  bool other_version = false, over_limit = false, memory = false, paused = false;
+  bool other_version = false;
   for (const EvalRun& run : evals_) {
     if (run.done || (run.queue.empty() && run.next_task == run.end_task)) continue;
     if (!Fits(request, run)) {
@@ -298,28 +321,17 @@ Available Machine::WhatIsAvailable(const Assign& request) const {
   }
   std::vector<uint64_t> limits;
   AdmissionLimits(&limits);
-  const bool current_branch = versions_.published.branch == versions_.branch;
   uint64_t new_groups = request.new_groups_max;
+  bool over_limit = false, memory = false, paused = false;
   for (const auto& source : curriculum_.sources()) {
-    const codec::SourceSettings& settings = source->settings();
-    if (settings.purpose != codec::Purpose::kTrain || !Allows(request, source->id())) continue;
-    const SourceState& state = sources_[source->id().value];
-    const uint64_t limit = limits[source->id().value];
-    if (current_branch && !UselessAt(versions_.published.number, settings)) {
-      available.attempts += state.unfinished - state.leased.total();
-    }
-    if (state.outstanding < limit && source->place().TakesPart()) {
-      const uint64_t room =
-          (limit - state.outstanding + AttemptsOf(settings) - 1) / AttemptsOf(settings);
-      const uint64_t groups = std::min<uint64_t>(new_groups, room);
-      new_groups -= groups;
-      available.attempts += groups * AttemptsOf(settings);
-      memory |= groups == 0;
-    } else if (source->CanDraw()) {
-      over_limit = true;
-    } else if (settings.paused && source->tasks().size() > 0) {
-      paused = true;
-    }
+    const bool train = source->settings().purpose == codec::Purpose::kTrain;
+    if (!train || !Allows(request, source->id())) continue;
+    const SourceSupply supply = SupplyOf(*source, limits[source->id().value], new_groups);
+    available.attempts += supply.attempts;
+    new_groups -= supply.new_groups;
+    memory |= supply.idle == codec::IdleReason::kMemory;
+    over_limit |= supply.idle == codec::IdleReason::kAdmission;
+    paused |= supply.idle == codec::IdleReason::kPaused;
   }
   if (available.attempts > 0) return available;
   available.reason = memory          ? "memory"

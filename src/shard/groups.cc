@@ -239,9 +239,11 @@ void Machine::DropGroup(uint32_t slot, DropReason reason, CloseReason close, Eff
   LeaveList(slot);
   if (group.eval != kNone) DropEvalGroup(slot);
   if (open) curriculum_.GroupDropped(group.task);
-  // What grew too old does not lower the expected survival: that would admit more, which would grow
-  // older still.
-  if (reason != DropReason::kStale && !(reason == DropReason::kShort && !open)) {
+  // What grew too old, or was ready for steps that do not come, does not lower the expected
+  // survival: that would admit more, which would fare no better.
+  const bool ready_in_vain =
+      !open && (reason == DropReason::kShort || reason == DropReason::kBudget);
+  if (reason != DropReason::kStale && !ready_in_vain) {
     curriculum_.CountLost(group.task.source(), open ? group.attempts : group.held());
   }
   tables_.ForEachRollout(slot, [&](uint32_t r) { DropRollout(r, reason, effects); });

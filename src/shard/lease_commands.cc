@@ -1,4 +1,6 @@
 // Leases that end without a rollout, and what the primary's clocks have to say.
+#include <algorithm>
+
 #include "shard/machine.h"
 #include "shard/reply.h"
 
@@ -18,6 +20,10 @@ uint32_t FindLease(const rollout::Tables& tables, const LeaseRef& lease) {
   if (slot == kNone) return kNone;
   const AttemptRecord& attempt = tables.attempt(slot);
   return attempt.state == AttemptState::kLeased && attempt.token == lease.token ? slot : kNone;
+}
+
+bool Contains(const std::vector<SourceId>& sources, SourceId source) {
+  return std::find(sources.begin(), sources.end(), source) != sources.end();
 }
 
 }  // namespace
@@ -90,11 +96,12 @@ void Machine::Run(const GroupsTimedOut& c, Tag tag, Effects* effects) {
   AddReply(std::move(reply), tag, effects);
 }
 
-void Machine::Run(const DropForBudget&, Tag tag, Effects* effects) {
-  CountReply reply;
+// Of sources that are not spared: the youngest incomplete group that holds bytes, else kNone.
+uint32_t Machine::YoungestOpen(const std::vector<SourceId>& spared) const {
   uint32_t youngest = kNone;
-  for (const SourceState& source : sources_) {
-    uint32_t slot = source.open.tail();
+  for (uint32_t i = 0; i < sources_.size(); ++i) {
+    if (Contains(spared, SourceId(static_cast<uint16_t>(i)))) continue;
+    uint32_t slot = sources_[i].open.tail();
     // A group that holds nothing frees nothing.
     while (slot != kNone &&
            (tables_.group(slot).held() == 0 || tables_.group(slot).eval != kNone)) {
@@ -105,9 +112,27 @@ void Machine::Run(const DropForBudget&, Tag tag, Effects* effects) {
         youngest == kNone || tables_.group(slot).sequence > tables_.group(youngest).sequence;
     if (younger) youngest = slot;
   }
-  if (youngest != kNone) {
+  return youngest;
+}
+
+// Of sources that are not spared: the ready group with the oldest version, else kNone.
+uint32_t Machine::StalestReady(const std::vector<SourceId>& spared) const {
+  uint32_t stalest = kNone;
+  for (uint32_t i = 0; i < sources_.size(); ++i) {
+    const uint32_t slot = sources_[i].ready.front();
+    if (slot == kNone || Contains(spared, SourceId(static_cast<uint16_t>(i)))) continue;
+    if (stalest == kNone || Staler(slot, stalest)) stalest = slot;
+  }
+  return stalest;
+}
+
+void Machine::Run(const DropForBudget& c, Tag tag, Effects* effects) {
+  CountReply reply;
+  uint32_t slot = YoungestOpen(c.spared);
+  if (slot == kNone && !c.spared.empty()) slot = StalestReady(c.spared);
+  if (slot != kNone) {
     reply.count = 1;
-    DropGroup(youngest, DropReason::kBudget, rollout::CloseReason::kBudget, effects);
+    DropGroup(slot, DropReason::kBudget, rollout::CloseReason::kBudget, effects);
   }
   AddReply(std::move(reply), tag, effects);
 }

@@ -24,6 +24,7 @@
 #include "shard/sessions.h"
 #include "shard/source_state.h"
 #include "shard/state.h"
+#include "shard/supply.h"
 
 namespace forebay::shard {
 
@@ -47,12 +48,6 @@ struct Unpublished {
   void Fields(A& a) {
     a(next, source, credits);
   }
-};
-
-// What an Assign could hand out now.
-struct Available {
-  uint64_t attempts = 0;
-  const char* reason = "";  // if there are none
 };
 
 class Machine {
@@ -95,6 +90,9 @@ class Machine {
   // The answer of the session's last request: what is left of it.
   AssignReply LastAnswer(const SessionRecord& session) const;
   Available WhatIsAvailable(const Assign& request) const;
+  // `limit`: of AdmissionLimits.
+  SourceSupply SupplyOf(const curriculum::Source& source, uint64_t limit,
+                        uint64_t new_groups_max) const;
   // What is wrong with each rollout of a group that was pushed whole; empty: nothing.
   std::vector<PushOutcome> CheckPutGroup(const PutGroup& c) const;
   bool Remembers(uint64_t put_group_request) const {
@@ -195,12 +193,16 @@ class Machine {
   void Run(const codec::StepCommitted& m, Effects* effects);
   void Run(const codec::StepReplanned& m, Effects* effects);
   void Send(codec::ToLedger message, Effects* effects);
+  uint32_t YoungestOpen(const std::vector<SourceId>& spared) const;
+  uint32_t StalestReady(const std::vector<SourceId>& spared) const;
   StepHold* FindHold(StepId step);
   StepHold& HoldOf(StepId step, Revision revision);
   Verdict Judge(uint32_t rollout, const codec::SourceSettings& settings, uint32_t max_lag,
                 uint32_t train) const;
   bool Cull(uint32_t group, uint32_t max_lag, uint32_t train, Effects* effects);
   codec::GroupReport Report(uint32_t group, uint32_t max_lag, uint32_t train) const;
+  // Whether ready group `a` comes before `b`: the older version, then the earlier completed.
+  bool Staler(uint32_t a, uint32_t b) const;
   uint32_t OldestReady(const codec::Reserve& m) const;
   void ReserveGroup(uint32_t group, StepHold& hold);
   void GiveBack(uint32_t group, Effects* effects);

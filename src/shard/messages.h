@@ -192,11 +192,16 @@ struct StartEval {
   }
 };
 
-// Drops the youngest incomplete group, when the payload budget is spent and nothing else can free
-// memory.
+// Drops the youngest incomplete group that holds bytes, when the payload budget is spent and
+// nothing else can free memory. With `spared`, only of other train sources: those that the waiting
+// step cannot take from; and with no incomplete one left, the ready group of theirs that grows
+// stale first.
 struct DropForBudget {
+  std::vector<SourceId> spared;
   template <class A>
-  void Fields(A&) {}
+  void Fields(A& a) {
+    a(spared);
+  }
 };
 
 struct FromLedger {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "absl/container/flat_hash_map.h"
 #include "shard/check_command.h"
@@ -71,7 +72,7 @@ class Primary::Impl {
   uint64_t NextTick() const;
   void SetMemory(uint64_t free, uint64_t expected_rollout_bytes);
   codec::ReadySummary Summary() const;
-  Available WhatIsAvailable() const;
+  Available WhatIsAvailable(std::vector<SourceId> sources = {}) const;
   void Seen(uint64_t now_ms, SessionId session);
 
   const Machine& machine;
@@ -93,6 +94,11 @@ class Primary::Impl {
     return machine.SettingsOf(tables().group(group).task.source());
   }
   uint32_t LeaseMs(uint32_t group) const;
+  struct Room {
+    uint32_t groups = 0;  // that fit into the memory that is free
+    uint64_t open = 0;
+  };
+  Room RoomForGroups() const;
   uint32_t NewGroupsMax() const;
   void Send(Tag tag, Assign request, Output* output);
   void Wake(Output* output);
@@ -168,8 +174,8 @@ void Primary::Impl::FollowAttempt(uint64_t now_ms, AttemptId id) {
 }
 
 // The expected bytes of open groups have their place; new groups get what is left.
-uint32_t Primary::Impl::NewGroupsMax() const {
-  if (!memory_known) return UINT32_MAX;
+Primary::Impl::Room Primary::Impl::RoomForGroups() const {
+  if (!memory_known) return {UINT32_MAX, 0};
   double expected = 0;
   double per_group = 1;
   uint64_t open = 0;
@@ -182,9 +188,14 @@ uint32_t Primary::Impl::NewGroupsMax() const {
     open += state.open.size();
   }
   const double room = static_cast<double>(free_bytes) - expected;
-  // With nothing open one group is begun all the same: what does not fit then never fits.
-  if (room < per_group) return open == 0 && claimed == 0 ? 1 : 0;
-  return static_cast<uint32_t>(std::min(room / per_group, 4294967295.0));
+  if (room < per_group) return {0, open};
+  return {static_cast<uint32_t>(std::min(room / per_group, 4294967295.0)), open};
+}
+
+// With nothing open one group is begun all the same: what does not fit then never fits.
+uint32_t Primary::Impl::NewGroupsMax() const {
+  const Room room = RoomForGroups();
+  return room.groups == 0 && room.open == 0 && claimed == 0 ? 1 : room.groups;
 }
 
 void Primary::Impl::Seen(uint64_t now_ms, SessionId session) {
@@ -235,9 +246,10 @@ void Primary::Impl::Acquire(uint64_t now_ms, Tag tag, const Assign& request, uin
   waiters.Add({tag, request}, now_ms + std::min(wait_ms, options.wait_ms_max));
 }
 
-Available Primary::Impl::WhatIsAvailable() const {
+Available Primary::Impl::WhatIsAvailable(std::vector<SourceId> sources) const {
   Assign any;
   any.max = 1;
+  any.sources = std::move(sources);
   any.loads_any_version = true;
   any.new_groups_max = NewGroupsMax();
   return machine.WhatIsAvailable(any);
@@ -411,8 +423,7 @@ uint64_t Primary::Impl::NextTick() const {
 codec::ReadySummary Primary::Impl::Summary() const {
   codec::ReadySummary summary;
   summary.shard = machine.options().shard;
-  uint64_t in_flight = 0;
-  uint64_t ready = 0;
+  std::vector<uint64_t> limits;  // of use for idle sources alone
   for (const auto& source : machine.curriculum().sources()) {
     const codec::SourceSettings& settings = source->settings();
     if (settings.purpose != codec::Purpose::kTrain) continue;
@@ -428,12 +439,13 @@ codec::ReadySummary Primary::Impl::Summary() const {
       // Of use to the next step, and to none after it.
       out.waited_for = static_cast<uint32_t>(state.leased.CountOf(floor - settings.max_lag));
     }
-    in_flight += state.leased.total();
-    ready += state.ready.size();
+    out.group_bytes = static_cast<uint64_t>(state.payload_mean * settings.complete_at);
+    if (out.ready_groups > 0 || out.in_flight > 0) continue;
+    if (limits.empty()) machine.AdmissionLimits(&limits);
+    const SourceSupply supply =
+        machine.SupplyOf(*source, limits[source->id().value], RoomForGroups().groups);
+    out.idle = supply.attempts > 0 ? codec::IdleReason::kNoActors : supply.idle;
   }
-  if (ready > 0 || in_flight > 0) return summary;
-  const Available available = WhatIsAvailable();
-  summary.reason = available.attempts > 0 ? "no_actors" : available.reason;
   return summary;
 }
 
@@ -478,6 +490,19 @@ void Primary::SetDraining(bool draining) {
 }
 codec::ReadySummary Primary::Summary() const { return impl_->Summary(); }
 const char* Primary::IdleReason() const { return impl_->WhatIsAvailable().reason; }
+
+const char* Primary::StandstillReason() const {
+  for (const SourceState& source : impl_->machine.sources()) {
+    if (source.ready.size() > 0 || source.leased.total() > 0) return "";
+  }
+  const Available available = impl_->WhatIsAvailable();
+  return available.attempts > 0 ? "no_actors" : available.reason;
+}
+
+bool Primary::ShortOfMemory(const std::vector<SourceId>& sources) const {
+  const Available available = impl_->WhatIsAvailable(sources);
+  return available.attempts == 0 && available.reason == std::string_view("memory");
+}
 
 LeaseClock Primary::Clock(uint64_t now_ms, AttemptId attempt) const {
   const uint32_t slot = impl_->machine.tables().Find(attempt);

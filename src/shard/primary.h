@@ -93,6 +93,10 @@ class Primary {
   codec::ReadySummary Summary() const;
   // Why an Acquire for any source would get nothing now: "" if it would get something.
   const char* IdleReason() const;
+  // Why nothing is ready and nobody generates: as IdleReason, or "no_actors"; "" if that is not so.
+  const char* StandstillReason() const;
+  // Whether these sources have nothing to hand out for want of payload memory alone.
+  bool ShortOfMemory(const std::vector<SourceId>& sources) const;
   LeaseClock Clock(uint64_t now_ms, AttemptId attempt) const;
   // 0 when the session was never heard by this primary.
   uint64_t LastSeen(SessionId session) const;

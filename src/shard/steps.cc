@@ -136,6 +136,12 @@ codec::GroupReport Machine::Report(uint32_t slot, uint32_t max_lag, uint32_t tra
   return report;
 }
 
+bool Machine::Staler(uint32_t a, uint32_t b) const {
+  const GroupRecord& left = tables_.group(a);
+  const GroupRecord& right = tables_.group(b);
+  return std::pair(left.version, left.sequence) < std::pair(right.version, right.sequence);
+}
+
 // Over all sources that the step takes from: the oldest version, then the earliest completed.
 uint32_t Machine::OldestReady(const codec::Reserve& m) const {
   uint32_t oldest = kNone;
@@ -149,9 +155,7 @@ uint32_t Machine::OldestReady(const codec::Reserve& m) const {
       oldest = slot;
       continue;
     }
-    const GroupRecord& a = tables_.group(slot);
-    const GroupRecord& b = tables_.group(oldest);
-    if (std::pair(a.version, a.sequence) < std::pair(b.version, b.sequence)) oldest = slot;
+    if (Staler(slot, oldest)) oldest = slot;
   }
   return oldest;
 }

@@ -1,5 +1,7 @@
 #include "tests/simulation/hosts.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/hash.h"
@@ -133,17 +135,24 @@ std::string Node::ShardHost::Compare() const {
   return "";
 }
 
-bool Node::ShardHost::InOldestOpenGroup(AttemptId attempt) const {
+Node::GroupPlace Node::ShardHost::PlaceOf(AttemptId attempt,
+                                          const std::vector<SourceId>& wanted) const {
   const shard::Machine& machine = state->machine();
   const uint32_t slot = machine.tables().Find(attempt);
-  if (slot == rollout::kNone) return true;  // it is refused at once
+  if (slot == rollout::kNone) return GroupPlace::kSettled;
+  const rollout::GroupRecord& group = machine.tables().group(machine.tables().attempt(slot).group);
+  if (group.state != rollout::GroupState::kOpen) return GroupPlace::kSettled;
+  const auto counts = [&wanted](SourceId source) {
+    return wanted.empty() || std::ranges::find(wanted, source) != wanted.end();
+  };
   uint64_t oldest = UINT64_MAX;
-  for (const shard::SourceState& source : machine.sources()) {
-    const uint32_t head = source.open.head();
+  for (size_t i = 0; i < machine.sources().size(); ++i) {
+    if (!counts(SourceId(static_cast<uint16_t>(i)))) continue;
+    const uint32_t head = machine.sources()[i].open.head();
     if (head != rollout::kNone) oldest = std::min(oldest, machine.tables().group(head).sequence);
   }
-  const rollout::GroupRecord& group = machine.tables().group(machine.tables().attempt(slot).group);
-  return group.state != rollout::GroupState::kOpen || group.sequence <= oldest;
+  const bool first = counts(group.task.source()) && group.sequence <= oldest;
+  return first ? GroupPlace::kOldestOpen : GroupPlace::kOther;
 }
 
 void Node::ShardHost::Committing(const shard::Command& command) {

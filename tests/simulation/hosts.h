@@ -47,7 +47,8 @@ struct Node::ShardHost final : node::ShardPort {
   void Restart();
   void OnCommitted();
   std::string Compare() const;
-  bool InOldestOpenGroup(AttemptId attempt) const;
+  // No `wanted` source: all are.
+  GroupPlace PlaceOf(AttemptId attempt, const std::vector<SourceId>& wanted) const;
 
   // Into the twin; and what to do about payloads that a lost command brought.
   void Committing(const shard::Command& command);

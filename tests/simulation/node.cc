@@ -234,29 +234,59 @@ void Node::ServeWaiting() {
   }
 }
 
-// The rules against deadlock: what is kept back goes to the oldest incomplete group of a shard;
-// with that spent too, the youngest incomplete group is dropped.
+// The rules against deadlock: what is kept back goes to the oldest incomplete group of a shard that
+// the waiting step could take, and to pushes that are refused at once, for their groups are over;
+// with that spent too, a group is dropped: of a source that the step does not take if there is one,
+// else the youngest incomplete one.
 void Node::FreeUpMemory() {
   if (waiting_.empty()) return;
-  for (size_t i = 0; i < waiting_.size(); ++i) {
-    const AttemptId attempt = waiting_[i].rollouts.front().lease.attempt;
-    const ShardHost& host = *shards_[attempt.shard().value % shards()];
-    if (!host.InOldestOpenGroup(attempt) || !payloads_.FitsReserve(waiting_[i].bytes)) continue;
-    Waiting next = std::move(waiting_[i]);
-    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
-    return PushNow(next.session, std::move(next.rollouts), std::move(next.answer));
-  }
+  const std::vector<SourceId> wanted = WantedSources();
+  if (LetIn(GroupPlace::kOldestOpen, wanted, 1)) return;
+  if (LetIn(GroupPlace::kSettled, wanted, SIZE_MAX)) return;
   if (payloads_.Fits(waiting_.front().bytes)) return ServeWaiting();
-  DropYoungest(static_cast<uint32_t>(dice_->Below(shards())), shards());
+  const auto first = static_cast<uint32_t>(dice_->Below(shards()));
+  // The second round spares nothing.
+  const uint32_t rounds = wanted.empty() ? 1 : 2;
+  DropForBudget(wanted, first, rounds * shards());
 }
 
-// Of the first of `left` shards that has something to drop, from `shard` on.
-void Node::DropYoungest(uint32_t shard, uint32_t left) {
+bool Node::LetIn(GroupPlace place, const std::vector<SourceId>& wanted, size_t most) {
+  size_t let_in = 0;
+  for (size_t i = 0; i < waiting_.size() && let_in < most;) {
+    const AttemptId attempt = waiting_[i].rollouts.front().lease.attempt;
+    const ShardHost& host = *shards_[attempt.shard().value % shards()];
+    if (host.PlaceOf(attempt, wanted) != place || !payloads_.FitsReserve(waiting_[i].bytes)) {
+      ++i;
+      continue;
+    }
+    Waiting next = std::move(waiting_[i]);
+    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
+    PushNow(next.session, std::move(next.rollouts), std::move(next.answer));
+    ++let_in;
+  }
+  return let_in > 0;
+}
+
+std::vector<SourceId> Node::WantedSources() const {
+  std::vector<SourceId> wanted;
+  const ledger::Primary& primary = ledger_->loop->primary();
+  const ledger::Step* step = primary.Hungry();
+  for (const ledger::Source& source : ledger().sources()) {
+    if (step != nullptr && primary.Eligible(*step, source.id)) wanted.push_back(source.id);
+  }
+  return wanted;
+}
+
+// Of the first of `left` shards that has something to drop, from `shard` on; in the last round of
+// all shards nothing is spared.
+void Node::DropForBudget(const std::vector<SourceId>& spared, uint32_t shard, uint32_t left) {
   if (left == 0) return;
-  AskShard<shard::CountReply>(ShardId(static_cast<uint8_t>(shard)), shard::DropForBudget{},
-                              [this, shard, left](const shard::CountReply& reply) {
+  shard::DropForBudget drop;
+  if (left > shards()) drop.spared = spared;
+  AskShard<shard::CountReply>(ShardId(static_cast<uint8_t>(shard)), std::move(drop),
+                              [this, spared, shard, left](const shard::CountReply& reply) {
                                 if (reply.count > 0) return stats_->Count(Fault::kBudgetDrop);
-                                DropYoungest((shard + 1) % shards(), left - 1);
+                                DropForBudget(spared, (shard + 1) % shards(), left - 1);
                               });
 }
 

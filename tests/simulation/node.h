@@ -100,6 +100,9 @@ class Node {
  private:
   struct ShardHost;
   struct LedgerHost;
+  // Of a push's group, among those of the wanted sources: the oldest incomplete one, any other, or
+  // one that is over.
+  enum class GroupPlace { kOldestOpen, kOther, kSettled };
   struct Waiting {
     SessionId session;
     std::vector<shard::RolloutMeta> rollouts;
@@ -113,7 +116,11 @@ class Node {
                Answer<shard::PutRolloutsReply> answer);
   void ServeWaiting();
   void FreeUpMemory();
-  void DropYoungest(uint32_t shard, uint32_t left);
+  // Pushes whose groups have this place, up to `most`, as far as they fit; false if none.
+  bool LetIn(GroupPlace place, const std::vector<SourceId>& wanted, size_t most);
+  // Of the oldest step that lacks groups; none if there is no such step.
+  std::vector<SourceId> WantedSources() const;
+  void DropForBudget(const std::vector<SourceId>& spared, uint32_t shard, uint32_t left);
   // What is not taken is the caller's, who frees it, unless the shard has done so.
   void FreeRefused(PayloadId payload);
   void Die(const std::vector<PayloadId>& payloads, Payloads* store);

@@ -101,6 +101,7 @@ void DrawTrainers(Dice& dice, HistoryOptions* o) {
   o->rank_crash = Maybe(dice, 0.05);
   o->zombie = Maybe(dice, 1);
   o->replan = Maybe(dice, 0.15);
+  o->step_source = Maybe(dice, 0.5);
 }
 
 }  // namespace

@@ -61,6 +61,7 @@ struct HistoryOptions {
   bool custom_advantages = false;
   bool pending_first = false;
   double step_max_lag = 0;  // chance that a step has a limit of its own
+  double step_source = 0;   // chance that a step takes from one source only
   double put_columns = 0;
   double refetch = 0.1;
   double abort = 0;

@@ -98,11 +98,24 @@ ledger::StepSpec Job::SpecOf(StepId step) const {
   }
   spec.refuse_over_budget = dice.OneIn(5) && !takes_all_;
   spec.custom_advantages = o.custom_advantages && dice.OneIn(2);
+  if (dice.Chance(o.step_source)) {
+    const codec::SourceSettings& only = o.sources[dice.Below(o.sources.size())];
+    const ledger::Source* source = world_.node.ledger().FindSource(only.name);
+    if (source != nullptr && only.purpose == codec::Purpose::kTrain) spec.sources = {source->id};
+  }
   return spec;
+}
+
+bool Job::AllSourcesKnown() const {
+  const auto& wanted = world_.options.sources;
+  return std::ranges::all_of(wanted, [this](const codec::SourceSettings& source) {
+    return world_.node.ledger().FindSource(source.name) != nullptr;
+  });
 }
 
 void Job::Open(StepId step) {
   if (CrashNow()) return;
+  if (!AllSourcesKnown()) return Later(100, [this, step] { Open(step); });
   const ledger::Step* held = world_.node.ledger().step(step);
   // A client that waits for the step is told that it was aborted, and why.
   takes_all_ |= held != nullptr && held->state == ledger::StepState::kAborted;

@@ -60,6 +60,7 @@ class Job {
   bool CrashNow();
   void RankCrashed();
   ledger::StepSpec SpecOf(StepId step) const;
+  bool AllSourcesKnown() const;
   Generation generation() const { return generation_; }
 
   // Asks the ledger, and goes on with the answer if the job still lives and was not interrupted

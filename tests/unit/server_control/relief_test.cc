@@ -7,6 +7,7 @@ namespace forebay::server {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using ::testing::IsEmpty;
 
 constexpr ReliefFacts kStandstill = {
@@ -66,6 +67,24 @@ TEST(ChooseWaiters, PassesOverThoseWhoseGroupIsNotIncomplete) {
   EXPECT_THAT(ChooseWaiters({{.id = 1, .order = {}}, {.id = 2, .order = 4}}), ElementsAre(2));
   EXPECT_THAT(ChooseWaiters({{.id = 1, .order = {}}}), IsEmpty());
   EXPECT_THAT(ChooseWaiters({}), IsEmpty());
+}
+
+TEST(ChooseWaiters, LetsInWhatIsRefusedAtOnceBehindTheOldestGroup) {
+  EXPECT_THAT(ChooseWaiters({{.id = 1, .order = {}, .settled = true},
+                             {.id = 2, .order = {}},
+                             {.id = 3, .order = 4},
+                             {.id = 4, .order = {}, .settled = true}}),
+              ElementsAre(3, 1, 4));
+}
+
+TEST(ChooseDrops, TakesFirstWhatTheStepDoesNotWant) {
+  const std::vector<FilledShard> shards = {{.shard = ShardId(0), .open = 3, .others = 0},
+                                           {.shard = ShardId(1), .open = 1, .others = 2},
+                                           {.shard = ShardId(2), .open = 0, .others = 5},
+                                           {.shard = ShardId(3), .open = 0, .others = 0}};
+  const DropTarget all[] = {{ShardId(2), true}, {ShardId(1), true}, {ShardId(0)}, {ShardId(1)}};
+  EXPECT_THAT(ChooseDrops(shards, true), ElementsAreArray(all));
+  EXPECT_THAT(ChooseDrops(shards, false), ElementsAre(all[0], all[1]));
 }
 
 }  // namespace

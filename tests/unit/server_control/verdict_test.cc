@@ -6,6 +6,7 @@
 namespace forebay::server {
 namespace {
 
+using ::testing::Contains;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -62,6 +63,29 @@ TEST(Verdict, AStepThatWaitsIsShownAtOnceAndDegradesWhenItLasts) {
   judged = Judge(seen, VerdictLimits());
   EXPECT_EQ(judged.verdict, VerdictKind::kDegraded);
   EXPECT_THAT(judged.reasons, ElementsAre(HasSubstr("step 7 has waited 30 s")));
+}
+
+TEST(Verdict, AStepThatMemoryCannotHoldIsUnavailableOncePushesWait) {
+  Observation seen;
+  seen.actors_live = 1;
+  seen.steps.push_back(WaitingStep(100));
+  seen.steps[0].too_large = true;
+  EXPECT_EQ(Judge(seen, VerdictLimits()).verdict, VerdictKind::kOk);
+  seen.payloads.budget = {.bytes_max = 4096, .used_bytes = 4000, .waiters = 1};
+  const auto judged = Judge(seen, VerdictLimits());
+  EXPECT_EQ(judged.verdict, VerdictKind::kUnavailable);
+  EXPECT_THAT(judged.reasons, Contains(HasSubstr("step 7 has waited")));
+}
+
+TEST(Verdict, ActorsHeldBackByAVersionAreToldWhichOne) {
+  Observation seen;
+  seen.acquires_waiting = 4;
+  seen.idle_reason = "admission";
+  EXPECT_THAT(Judge(seen, VerdictLimits()).waits, ElementsAre("4 actors in Acquire: admission"));
+  seen.unpublished = "published version 2, step 6 trains on version 5: publish it to go on";
+  EXPECT_THAT(Judge(seen, VerdictLimits()).waits,
+              ElementsAre("4 actors in Acquire: admission (max_lag: published version 2, step 6 "
+                          "trains on version 5: publish it to go on)"));
 }
 
 TEST(Verdict, WorkWithoutActorsDegradesOnlyWhileAStepWantsGroups) {

@@ -187,6 +187,30 @@ TEST(Groups, TheBudgetTakesTheYoungestGroupThatHoldsBytes) {
   h.CheckState();
 }
 
+TEST(Groups, TheBudgetSparesTheSourcesThatAStepTakesFrom) {
+  Harness h;
+  h.Start();
+  h.Group();
+  h.Group();
+  const auto open = h.Acquire(4).assignments;
+  h.Push(open[0], 1);
+  EXPECT_EQ(Count(h, DropForBudget{{Harness::kSource}}).count, 0u);
+  const double survival = h.View().survival;
+  // Of others: what is not complete, then what is ready. Those say nothing about survival.
+  const DropForBudget others{{SourceId(9)}};
+  EXPECT_EQ(Count(h, others).count, 1u);
+  EXPECT_EQ(h.View().groups_open, 0u);
+  EXPECT_LT(h.View().survival, survival);
+  const double before = h.View().survival;
+  EXPECT_EQ(Count(h, others).count, 1u);
+  EXPECT_EQ(h.View().groups_ready, 1u);
+  EXPECT_EQ(h.View().survival, before);
+  EXPECT_EQ(h.Dropped(DropReason::kBudget), 5u);
+  EXPECT_EQ(Count(h, others).count, 1u);
+  EXPECT_EQ(Count(h, others).count, 0u);
+  h.CheckState();
+}
+
 TEST(PutGroup, GoesStraightToReadyAndAddsItsTask) {
   Harness h;
   h.Start(3);

@@ -368,9 +368,11 @@ TEST(Primary, OneGroupIsBegunHoweverLittleMemoryThereIs) {
 
 TEST(Primary, TheSummarySaysWhatIsReadyAndWhyNothingMoves) {
   PrimaryHarness h(0);
-  EXPECT_EQ(h.primary->Summary().reason, "no_tasks");
+  EXPECT_EQ(h.primary->Summary().sources.at(0).idle, codec::IdleReason::kNoTasks);
+  EXPECT_STREQ(h.primary->StandstillReason(), "no_tasks");
   h.Propose(AddTasks{Harness::kSource, {{1, 1, PayloadId(1), 1}}});
-  EXPECT_EQ(h.primary->Summary().reason, "no_actors");
+  EXPECT_EQ(h.primary->Summary().sources.at(0).idle, codec::IdleReason::kNoActors);
+  EXPECT_STREQ(h.primary->StandstillReason(), "no_actors");
   h.PushAll(h.Leases(4));
   h.Leases(3);
   const codec::ReadySummary summary = h.primary->Summary();
@@ -380,7 +382,26 @@ TEST(Primary, TheSummarySaysWhatIsReadyAndWhyNothingMoves) {
   EXPECT_EQ(summary.sources[0].ready_tokens, 80u);
   EXPECT_EQ(summary.sources[0].open_groups, 1u);
   EXPECT_EQ(summary.sources[0].in_flight, 3u);
-  EXPECT_EQ(summary.reason, "");
+  EXPECT_EQ(summary.sources[0].group_bytes, 400u);
+  EXPECT_EQ(summary.sources[0].idle, codec::IdleReason::kNone);
+  EXPECT_STREQ(h.primary->StandstillReason(), "");
+}
+
+TEST(Primary, TheSummaryTellsMemoryAdmissionAndPauseApart) {
+  PrimaryHarness h;
+  const auto idle = [&h] { return h.primary->Summary().sources.at(0).idle; };
+  h.primary->SetMemory(10, 100);
+  EXPECT_EQ(idle(), codec::IdleReason::kMemory) << "one group would be begun, and not fit";
+  h.primary->SetMemory(1'000'000, 100);
+  EXPECT_EQ(idle(), codec::IdleReason::kNoActors);
+  h.settings.paused = true;
+  h.PutSource();
+  EXPECT_EQ(idle(), codec::IdleReason::kPaused);
+  h.settings.paused = false;
+  h.PutSource();
+  h.Commit(h.Versions(5));
+  h.Versions(0);
+  EXPECT_EQ(idle(), codec::IdleReason::kNoActors);
 }
 
 TEST(Primary, TheSummaryCountsAttemptsThatAStepWaitsFor) {

@@ -128,7 +128,8 @@ class Driver {
   Command NextRare() {
     switch (prng_.Below(5)) {
       case 0:
-        return DropForBudget{};
+        if (prng_.Below(2) == 0) return DropForBudget{};
+        return DropForBudget{{SourceId(static_cast<uint16_t>(prng_.Below(3)))}};
       case 1:
         return SetQuarantine{
             SourceId(static_cast<uint16_t>(prng_.Below(3))), true, {1000 + prng_.Below(40)}, false};
