@@ -125,11 +125,17 @@ class Driver {
     }
     return set;
   }
+  Command NextDrop() {
+    DropForBudget drop;
+    for (uint64_t i = prng_.Below(3); i > 0; --i) {
+      drop.spared.push_back(SourceId(static_cast<uint16_t>(i)));
+    }
+    return drop;
+  }
   Command NextRare() {
     switch (prng_.Below(5)) {
       case 0:
-        if (prng_.Below(2) == 0) return DropForBudget{};
-        return DropForBudget{{SourceId(static_cast<uint16_t>(prng_.Below(3)))}};
+        return NextDrop();
       case 1:
         return SetQuarantine{
             SourceId(static_cast<uint16_t>(prng_.Below(3))), true, {1000 + prng_.Below(40)}, false};
