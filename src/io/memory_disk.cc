@@ -180,11 +180,12 @@ void MemoryDisk::StartAction(MemoryOperation operation, std::string_view words, 
 }
 
 template <class T>
-void MemoryDisk::StartQuestion(MemoryOperation operation, std::string_view words, std::string path,
-                               absl::AnyInvocable<int(T*)> ask, DoneWith<T> done) {
+void MemoryDisk::StartQuestion(MemoryOperation operation, std::string_view words,
+                               const std::string& path, absl::AnyInvocable<int(T*)> ask,
+                               DoneWith<T> done) {
   auto result = std::make_shared<T>();
   StartAction(
-      operation, words, std::move(path),
+      operation, words, path,
       [result, ask = std::move(ask)]() mutable { return ask(result.get()); },
       [result, done = std::move(done)](absl::Status status) mutable {
         status.ok() ? done(std::move(*result)) : done(std::move(status));

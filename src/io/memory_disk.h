@@ -128,7 +128,7 @@ class MemoryDisk final : public Disk {
   void StartAction(MemoryOperation operation, std::string_view words, std::string path,
                    absl::AnyInvocable<int()> act, Done done);
   template <class T>
-  void StartQuestion(MemoryOperation operation, std::string_view words, std::string path,
+  void StartQuestion(MemoryOperation operation, std::string_view words, const std::string& path,
                      absl::AnyInvocable<int(T*)> ask, DoneWith<T> done);
   void Schedule(uint64_t id);
   void Complete(uint64_t id);

@@ -345,6 +345,9 @@ uint64_t MemoryVolume::used_bytes() const {
 void MemoryVolume::Record() {
   auto initial = std::make_shared<MemoryVolume>(*this);
   initial->opens_.clear();
+  initial->recording_ = false;
+  initial->events_.clear();
+  initial->initial_ = initial->replayed_ = nullptr;
   initial_ = std::move(initial);
   replayed_ = nullptr;
   recording_ = true;

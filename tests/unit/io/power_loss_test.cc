@@ -193,6 +193,22 @@ TEST_F(PowerLossTest, TheDiskLosesPowerAsTheRecordSays) {
   EXPECT_EQ(AllAfter("a").size(), 1u);  // what is left is durable
 }
 
+TEST_F(PowerLossTest, ARecordBeginsAnewAndWhatIsFoundCanBeUsed) {
+  const FileRef file = CreateDurable("a");
+  ASSERT_TRUE(Write(file, 0, std::string(kSector, 'b')).ok());
+  ASSERT_TRUE(Sync(file).ok());
+  EXPECT_GT(kind_.volume->events(), 0u);
+  kind_.volume->Record();
+  EXPECT_EQ(kind_.volume->events(), 0u);
+  EXPECT_EQ(After("a", 1), *Read(file, 0, 100'000));
+  kind_.volume = kind_.volume->AfterPowerLoss(0, 1);
+  EXPECT_EQ(kind_.volume->events(), 0u);
+  kind_.disk = kind_.New();
+  const FileRef again = *Open(In("a"), OpenMode::kWrite);
+  ASSERT_TRUE(Write(again, 0, std::string(kSector, 'c')).ok());
+  EXPECT_EQ(*Read(again, 0, 1), "c");
+}
+
 TEST_F(PowerLossTest, AKilledProcessLosesNothingThatWasAnswered) {
   std::set<size_t> sizes;
   for (int i = 0; i < 40; ++i) {
