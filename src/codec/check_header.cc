@@ -210,27 +210,36 @@ bool CheckParts(const RolloutHeader& header, size_t index, FieldError* error) {
   return true;
 }
 
-bool CheckRows(const RolloutHeader& header, size_t index, FieldError* error) {
-  const HeaderColumn& column = header.columns[index];
+// Rows of a column over all sequences, by its domain; at most 1024 x 2^31 each.
+struct Rows {
+  uint64_t token = 0, response_token = 0, token_but_last = 0, sequence = 0;
+
+  explicit Rows(const RolloutHeader& header) : sequence(header.sequences.size()) {
+    for (const HeaderSequence& s : header.sequences) {
+      token += s.tokens;
+      response_token += s.tokens - s.prompt_tokens;
+    }
+    token_but_last = token - sequence;
+  }
+
+  uint64_t Of(Domain domain) const {
+    switch (domain) {
+      case Domain::kResponseToken:
+        return response_token;
+      case Domain::kTokenButLast:
+        return token_but_last;
+      case Domain::kSequence:
+        return sequence;
+      default:
+        return token;
+    }
+  }
+};
+
+bool CheckRows(const HeaderColumn& column, size_t index, uint64_t rows, FieldError* error) {
   if (column.sequence_bytes.count != 0) {
     return Wrong(error, At("columns", index, "sequence_bytes"), "has ", column.sequence_bytes.count,
                  " entries, must have none: its lengths follow from the sequences");
-  }
-  uint64_t rows = 0;  // at most 1024 x 2^31
-  for (const HeaderSequence& s : header.sequences) {
-    switch (column.domain_or_token()) {
-      case Domain::kResponseToken:
-        rows += s.tokens - s.prompt_tokens;
-        break;
-      case Domain::kTokenButLast:
-        rows += s.tokens - 1;
-        break;
-      case Domain::kSequence:
-        rows += 1;
-        break;
-      default:
-        rows += s.tokens;
-    }
   }
   uint64_t expected = 0;
   if (__builtin_mul_overflow(rows, RowBytes(column), &expected)) expected = UINT64_MAX;
@@ -265,14 +274,14 @@ bool CheckShape(const RolloutHeader& header, size_t index, FieldError* error) {
   return CheckKnown(column, index, error);
 }
 
-bool CheckColumn(const RolloutHeader& header, size_t index, FieldError* error) {
+bool CheckColumn(const RolloutHeader& header, size_t index, const Rows& rows, FieldError* error) {
   const HeaderColumn& column = header.columns[index];
   if (!column.shape_checked && !CheckShape(header, index, error)) return false;
   const Domain domain = column.domain_or_token();
   if (domain == Domain::kRagged || domain == Domain::kBlob) {
     return CheckParts(header, index, error);
   }
-  return CheckRows(header, index, error);
+  return CheckRows(column, index, rows.Of(domain), error);
 }
 
 bool CheckReward(const HeaderReward& reward, FieldError* error) {
@@ -314,8 +323,9 @@ bool CheckRolloutHeader(const RolloutHeader& header, size_t header_bytes, const 
   for (size_t i = 0; i < header.sequences.size(); ++i) {
     if (!CheckSequence(header, i, error)) return false;
   }
+  const Rows rows(header);
   for (size_t i = 0; i < header.columns.size(); ++i) {
-    if (!CheckColumn(header, i, error)) return false;
+    if (!CheckColumn(header, i, rows, error)) return false;
   }
   for (const HeaderReward& reward : header.rewards) {
     if (!CheckReward(reward, error)) return false;

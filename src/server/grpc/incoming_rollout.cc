@@ -129,7 +129,9 @@ void IncomingRollouts::Plan(const codec::RolloutHeader& header, std::string_view
   entry->columns = {static_cast<uint32_t>(columns_.size()),
                     static_cast<uint32_t>(header.columns.size())};
   for (const codec::HeaderColumn& column : header.columns) {
-    columns_.push_back({column.bytes, column.crc32c});
+    // Not the optional as a whole: its value has just been written, and a wider read would wait.
+    const bool stated = column.crc32c.has_value();
+    columns_.push_back({column.bytes, stated ? *column.crc32c : 0, stated});
   }
 }
 
@@ -150,8 +152,8 @@ void IncomingRollouts::EndColumns() {
   const Entry& entry = entries_[next_];
   while (column_left_ == 0 && column_ < entry.columns.count) {
     const Column& column = columns_[entry.columns.begin + column_];
-    if (column.crc32c.has_value() && *column.crc32c != crc_) {
-      return RefuseCrc(next_, column_, *column.crc32c, crc_);
+    if (column.crc32c_stated && column.crc32c != crc_) {
+      return RefuseCrc(next_, column_, column.crc32c, crc_);
     }
     crc_ = 0;
     if (++column_ < entry.columns.count) {
@@ -168,8 +170,8 @@ void IncomingRollouts::FillWhole(std::string_view bytes, storage::PayloadBudget*
   const Column* const columns = columns_.data() + entry.columns.begin;
   for (uint32_t i = 0; i < entry.columns.count; ++i) {
     const uint32_t crc = CopyCrc32c(to, from, columns[i].bytes);
-    if (columns[i].crc32c.has_value() && *columns[i].crc32c != crc) {
-      return RefuseCrc(next_, i, *columns[i].crc32c, crc);
+    if (columns[i].crc32c_stated && columns[i].crc32c != crc) {
+      return RefuseCrc(next_, i, columns[i].crc32c, crc);
     }
     to += columns[i].bytes;
     from += columns[i].bytes;

@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -66,7 +65,8 @@ class IncomingRollouts {
  private:
   struct Column {
     uint64_t bytes = 0;
-    std::optional<uint32_t> crc32c;
+    uint32_t crc32c = 0;
+    bool crc32c_stated = false;
   };
   struct Entry {
     std::string_view header;
