@@ -29,6 +29,8 @@ Leases::~Leases() {
     held_.clear();
     changed_.notify_all();
   }
+  // A call that waits for a daemon that is gone must not hold up the end.
+  ending_now_.Cancel();
   thread_.join();
 }
 
@@ -137,7 +139,8 @@ void Leases::RenewSome(const std::vector<std::shared_ptr<LeaseState>>& leases) {
   }
   // A renewal that fails is made good by the next one.
   auto response = CallTyped<v1::RenewResponse>(connection_, "/forebay.v1.ActorService/Renew",
-                                               request, {.timeout = timeout});
+                                               request,
+                                               {.timeout = timeout, .cancellation = &ending_now_});
   if (!response.ok()) return;
   for (int i = 0; i < response->actions_size() && static_cast<size_t>(i) < leases.size(); ++i) {
     if (response->actions(i) == v1::LEASE_ACTION_CONTINUE) continue;
@@ -149,25 +152,36 @@ void Leases::RenewSome(const std::vector<std::shared_ptr<LeaseState>>& leases) {
 }
 
 void Leases::GiveBack() {
-  v1::ReleaseRequest request;
+  std::vector<Key> keys;
   bool last = false;
   {
     const std::lock_guard lock(mutex_);
     if (dropped_.empty()) return;
-    const size_t count = std::min(dropped_.size(), kLeasesPerCall);
-    for (size_t i = 0; i < count; ++i) {
-      request.add_attempt_ids(dropped_[i].first);
-      request.add_tokens(dropped_[i].second);
-    }
-    dropped_.erase(dropped_.begin(), dropped_.begin() + static_cast<ptrdiff_t>(count));
+    const auto end =
+        dropped_.begin() + static_cast<ptrdiff_t>(std::min(dropped_.size(), kLeasesPerCall));
+    keys.assign(dropped_.begin(), end);
+    dropped_.erase(dropped_.begin(), end);
     last = ending_;
   }
+  v1::ReleaseRequest request;
   request.set_session(session_);
+  for (const auto& [attempt, token] : keys) {
+    request.add_attempt_ids(attempt);
+    request.add_tokens(token);
+  }
+  CallOptions call;
+  if (last) {
+    call = {.timeout = kLastReleaseTimeout, .retry = false};
+  } else {
+    call.cancellation = &ending_now_;
+  }
   // If it fails the leases expire.
-  CallTyped<v1::ReleaseResponse>(
-      connection_, "/forebay.v1.ActorService/Release", request,
-      {.timeout = last ? kLastReleaseTimeout : absl::ZeroDuration(), .retry = !last})
-      .IgnoreError();
+  const auto response = CallTyped<v1::ReleaseResponse>(
+      connection_, "/forebay.v1.ActorService/Release", request, call);
+  if (last || !absl::IsCancelled(response.status())) return;
+  // Cut short by the end, which tries once more.
+  const std::lock_guard lock(mutex_);
+  dropped_.insert(dropped_.end(), keys.begin(), keys.end());
 }
 
 }  // namespace forebay::client

@@ -75,6 +75,8 @@ class Leases {
   void Close();
 
  private:
+  using Key = std::pair<uint64_t, uint32_t>;  // attempt, token
+
   void Loop();
   void RenewAll();
   void RenewSome(const std::vector<std::shared_ptr<LeaseState>>& leases);
@@ -90,9 +92,10 @@ class Leases {
   absl::Duration shortest_ = absl::InfiniteDuration();  // lease, as granted last
   bool closed_ = false;
   bool ending_ = false;
-  std::map<std::pair<uint64_t, uint32_t>, std::shared_ptr<LeaseState>> held_;
-  std::vector<std::pair<uint64_t, uint32_t>> dropped_;
+  std::map<Key, std::shared_ptr<LeaseState>> held_;
+  std::vector<Key> dropped_;
 
+  Cancellation ending_now_;
   std::thread thread_;
 };
 

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
@@ -32,6 +33,7 @@ constexpr uint64_t kMessageBytesMin = uint64_t{16} << 20;
 constexpr uint64_t kLookMs = 100;
 constexpr auto kObserveTimeout = absl::Seconds(5);
 constexpr auto kDrainLook = std::chrono::milliseconds(20);
+constexpr auto kQuiet = std::chrono::milliseconds(500);
 
 uint64_t RandomId() {
   std::random_device random;
@@ -253,14 +255,20 @@ absl::Status Daemon::WriteAnnounceFile(const std::string& text) const {
 }
 
 // Nothing is under way that could still come to an end: no leases are out, or nobody is connected.
+// An actor that is, is silent between two calls.
 bool Daemon::Idle() {
   const auto seen = Look();
   if (seen == nullptr) return false;
-  uint64_t leases = 0, running = 0;
+  uint64_t leases = 0, running = 0, ended = 0;
   for (const auto& source : seen->sources) leases += source.in_flight;
-  for (const auto& method : methods_.methods()) running += method.stats.running;
+  for (const auto& method : methods_.methods()) {
+    running += method.stats.running;
+    for (const auto& count : method.stats.ended) ended += count;
+  }
   leases_out_ = leases;
-  return running == 0 || leases == 0;
+  const auto now = std::chrono::steady_clock::now();
+  if (running > 0 || std::exchange(calls_ended_, ended) != ended) last_call_ = now;
+  return leases == 0 || now - last_call_ >= kQuiet;
 }
 
 void Daemon::LogCutOff() const {
@@ -290,6 +298,7 @@ void Daemon::Drain() {
   // Half of the time for actors to hear of it and to save what they have, the rest for calls to
   // end.
   const auto actors_until = until - drain / 2;
+  last_call_ = std::chrono::steady_clock::now();
   while (std::chrono::steady_clock::now() < actors_until && !Idle()) {
     std::this_thread::sleep_for(kDrainLook);
   }

@@ -87,7 +87,10 @@ class Daemon {
   std::string unix_path_;
   std::unique_ptr<RpcServer> rpc_server_;
   HttpServer http_server_;
-  std::atomic<uint64_t> leases_out_{0};  // as Idle saw it last
+  // As Idle saw it last.
+  std::atomic<uint64_t> leases_out_{0};
+  uint64_t calls_ended_ = 0;
+  std::chrono::steady_clock::time_point last_call_;
 };
 
 }  // namespace forebay::server

@@ -153,6 +153,23 @@ TEST(FailureTest, TerminationDrainsAndEndsClean) {
   EXPECT_EQ(world.daemon.Wait(absl::Seconds(20) * Slowness()), 0) << world.daemon.Log();
 }
 
+// The attempt that was fetched ahead is given back by a call that nobody answers.
+TEST(FailureTest, AnActorClosesSoonAlthoughTheDaemonIsFrozen) {
+  World world;
+  world.AddSource("math", 2, 2);
+  const absl::Time begin = [&world] {
+    auto actor = world.OpenActor();
+    auto held = actor->Next({.timeout = absl::Seconds(10)});
+    EXPECT_TRUE(held.ok()) << held.status();
+    world.daemon.Signal(SIGSTOP);
+    actor->Close();
+    // poll: the call that gives back is on its way
+    absl::SleepFor(absl::Milliseconds(200));
+    return absl::Now();
+  }();
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(10) * Slowness());
+}
+
 TEST(FailureTest, ANewDaemonWithoutStateIsNoticed) {
   World world({"--renew.interval_ms=50"});
   world.AddSource("math", 2, 2);

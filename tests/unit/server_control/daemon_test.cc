@@ -431,6 +431,32 @@ TEST_F(Serving, ADrainHandsOutNothingAndAsksForPartials) {
   drain.join();
 }
 
+TEST_F(Serving, ADrainWaitsForAnActorThatIsBetweenTwoRenewals) {
+  Start();
+  PutSource("math", 2, 4);
+  OpenSession();
+  const auto acquired = Acquire(1);
+  ASSERT_EQ(acquired.assignments_size(), 1);
+  std::thread drain([this] { daemon_->Drain(); });
+  while (Get("/readyz").find("503") == std::string::npos) std::this_thread::yield();
+  // So long nobody calls.
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  v1::RenewRequest renew;
+  renew.set_session(1);
+  renew.add_attempt_ids(acquired.assignments(0).attempt_id());
+  renew.add_tokens(acquired.assignments(0).token());
+  v1::RenewResponse renewed;
+  EXPECT_TRUE(Call("ActorService/Renew", renew, &renewed).ok());
+  EXPECT_THAT(renewed.actions(), ::testing::ElementsAre(v1::LEASE_ACTION_SAVE_PARTIAL));
+  v1::ReleaseRequest release;
+  release.set_session(1);
+  *release.mutable_attempt_ids() = renew.attempt_ids();
+  *release.mutable_tokens() = renew.tokens();
+  v1::ReleaseResponse released;
+  EXPECT_TRUE(Call("ActorService/Release", release, &released).ok());
+  drain.join();
+}
+
 TEST(Starting, APortThatIsTakenIsNamed) {
   node::Config config;
   config.listen_grpc = "127.0.0.1:0";
