@@ -166,8 +166,8 @@ class LogTest : public testing::Test {
     }
   }
 
+  TestLoop loop_;  // the disk's last answers go there
   Kind kind_;
-  TestLoop loop_;
   uint64_t next_ = 1;
   int durable_calls_ = 0;
   absl::Status failed_;
