@@ -138,9 +138,9 @@ void Leases::RenewSome(const std::vector<std::shared_ptr<LeaseState>>& leases) {
     timeout = std::max(interval_, kRenewTimeoutMin);
   }
   // A renewal that fails is made good by the next one.
-  auto response = CallTyped<v1::RenewResponse>(connection_, "/forebay.v1.ActorService/Renew",
-                                               request,
-                                               {.timeout = timeout, .cancellation = &ending_now_});
+  auto response =
+      CallTyped<v1::RenewResponse>(connection_, "/forebay.v1.ActorService/Renew", request,
+                                   {.timeout = timeout, .cancellation = &ending_now_});
   if (!response.ok()) return;
   for (int i = 0; i < response->actions_size() && static_cast<size_t>(i) < leases.size(); ++i) {
     if (response->actions(i) == v1::LEASE_ACTION_CONTINUE) continue;

@@ -439,7 +439,7 @@ TEST_F(Serving, ADrainWaitsForAnActorThatIsBetweenTwoRenewals) {
   ASSERT_EQ(acquired.assignments_size(), 1);
   std::thread drain([this] { daemon_->Drain(); });
   while (Get("/readyz").find("503") == std::string::npos) std::this_thread::yield();
-  // So long nobody calls.
+  // poll: the actor renews some time later
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   v1::RenewRequest renew;
   renew.set_session(1);
