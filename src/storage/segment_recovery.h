@@ -2,7 +2,8 @@
 //
 // Reads of each segment with a live payload its header and its index; the heads of single records
 // where there is none. Payloads' bytes are not read: that happens, checked, when they are loaded.
-// Segments without a live payload are dead from now on.
+// Segments without a live payload are dead from now on. Needs no thread of its own: it goes on in
+// the disk's callbacks, several segments at once.
 #pragma once
 
 #include <cstdint>

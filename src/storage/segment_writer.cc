@@ -198,7 +198,9 @@ bool SegmentWriter::MayOpen() const {
       static_cast<uint64_t>(std::count_if(lanes_.begin(), lanes_.end(), [](const Lane& lane) {
         return lane.stage == Stage::kOpening;
       }));
-  if (failures_ == 0) return opening * options_.write_bytes_max < waiting_bytes_;
+  if (failures_ == 0) {
+    return opening < waiting_.size() && opening * options_.write_bytes_max < waiting_bytes_;
+  }
   return now_ms() >= retry_at_ms_ && std::none_of(lanes_.begin(), lanes_.end(), InFlight);
 }
 

@@ -3,7 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
+#include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,16 +34,18 @@ struct Put {
 using PutRef = std::shared_ptr<Put>;
 
 // A payload whose header is its first `header_bytes` bytes; none if there is no memory for it.
-inline PutRef StartPut(SegmentStore& store, std::string bytes, size_t header_bytes = 1) {
+inline PutRef StartPut(SegmentStore& store, std::string bytes, size_t header_bytes = 1,
+                       std::function<void()> answered = nullptr) {
   if (!store.budget().TryReserve(PayloadBuilder::Footprint(bytes.size()))) return nullptr;
   auto put = std::make_shared<Put>();
   put->bytes = std::move(bytes);
   PayloadBuilder builder(&store.budget(), put->bytes.size());
   builder.AppendHeader(std::string_view(put->bytes).substr(0, header_bytes));
   builder.Append(std::string_view(put->bytes).substr(header_bytes), 0);
-  store.Finish({&builder, 1}, {&put->id, 1}, [put](const absl::Status& status) {
+  store.Finish({&builder, 1}, {&put->id, 1}, [put, answered](const absl::Status& status) {
     EXPECT_FALSE(put->answer.has_value());
     put->answer = status;
+    if (answered) answered();
   });
   return put;
 }
