@@ -26,7 +26,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static HeaderDecoder decoder;
   const RolloutHeader* const known = decoder.Decode(bytes, &error);
   if (!DecodeRolloutHeader(bytes, &header, &error)) return known == nullptr ? 0 : Die("accepts");
-  v1::RolloutHeader message;
+  forebay::v1::RolloutHeader message;
   if (known == nullptr || !message.ParseFromArray(data, static_cast<int>(size)))
     return Die("refuses");
   if (const std::string difference = CompareHeader(*known, message); !difference.empty()) {
