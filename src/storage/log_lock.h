@@ -3,7 +3,7 @@
 // The kernel lets go when the process ends, however it ends, so that a kill -9 leaves nothing to
 // clean up; the file itself stays and says nothing. Children keep no part of it (O_CLOEXEC). For
 // local directories: over NFS a server's restart may lose it.
-// A value of one owner; held until it is destroyed. Take blocks for no longer than opening a file.
+// A value of one owner, not thread-safe; held until it is destroyed. Take does not wait for others.
 #pragma once
 
 #include <string>
