@@ -127,4 +127,15 @@ void State::DropWritten(Step& step, Effects* effects) {
   step.written.clear();
 }
 
+void State::ForEachPayload(absl::FunctionRef<void(PayloadId)> written,
+                           absl::FunctionRef<void(PayloadId)> held) const {
+  for (const Step* step : StepsNewestFirst()) {
+    for (const auto& [ref, columns] : step->written) {
+      for (const WrittenColumn& column : columns) written(column.payload);
+    }
+    if (!step->live()) continue;
+    for (const HeldRollout& rollout : step->rollouts) held(rollout.payload);
+  }
+}
+
 }  // namespace forebay::ledger

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -98,6 +99,10 @@ class State {
   StepId next_to_open() const;
   // The version that the last committed step made.
   PolicyVersion committed_version() const { return committed_version_; }
+  // The payloads that the ledger owns (columns written to steps), and those of rollouts, the
+  // shards' own, that steps not yet committed hold.
+  void ForEachPayload(absl::FunctionRef<void(PayloadId)> written,
+                      absl::FunctionRef<void(PayloadId)> held) const;
   // O(slots). FailedPrecondition if the step is not sealed, Aborted for an old revision.
   absl::StatusOr<MicroBatchView> ViewMicroBatch(StepId step, Revision revision,
                                                 const MicroBatchRef& ref) const;

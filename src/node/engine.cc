@@ -24,8 +24,21 @@ Engine::Ledger::Ledger(Engine* e, const Options& options)
     : engine(e),
       state({.run_seed = options.run_seed,
              .shards = options.shards,
-             .open_steps_max = options.open_steps_max}),
-      loop(&state, &log, this) {}
+             .open_steps_max = options.open_steps_max}) {}
+
+absl::Status Engine::Ledger::Begin(Journal* journal, LogPosition applied) {
+  if (journal == nullptr) {
+    log = std::make_unique<NullLog<ledger::Command>>();
+  } else {
+    auto opened = journal->OpenLog(state, applied,
+                                   {.post = [this](auto work) { serial.Post(std::move(work)); },
+                                    .committed = [this] { loop->OnCommitted(NowMs()); }});
+    if (!opened.ok()) return opened.status();
+    log = *std::move(opened);
+  }
+  loop.emplace(&state, log.get(), this, applied);
+  return absl::OkStatus();
+}
 
 void Engine::Ledger::OnReply(ledger::Tag tag, ledger::Reply&& reply) {
   calls.Answer(tag, std::move(reply));
@@ -37,19 +50,19 @@ void Engine::Ledger::OnDead(const std::vector<PayloadId>& payloads) {
 
 void Engine::Ledger::SendToShard(ShardId shard, const codec::NumberedMessage& message) {
   auto& s = *engine->shards_[shard.value];
-  s.serial.Post([&s, message] { s.loop.FromLedger(NowMs(), message); });
+  s.serial.Post([&s, message] { s.loop->FromLedger(NowMs(), message); });
 }
 
 void Engine::Ledger::AcknowledgeShard(ShardId shard, uint64_t number) {
   auto& s = *engine->shards_[shard.value];
-  s.serial.Post([&s, number] { s.loop.LedgerAcknowledged(NowMs(), number); });
+  s.serial.Post([&s, number] { s.loop->LedgerAcknowledged(NowMs(), number); });
 }
 
 void Engine::Ledger::OnStepChanged(StepId step) {
   // The watchers look at the loop from outside of it, after the command that changed the step.
   serial.Post([this, step] {
     for (size_t i = 0; i < step_waits.size();) {
-      if (step_waits[i].step == step && step_waits[i].watcher(loop, false)) {
+      if (step_waits[i].step == step && step_waits[i].watcher(*loop, false)) {
         step_waits.erase(step_waits.begin() + static_cast<std::ptrdiff_t>(i));
       } else {
         ++i;
@@ -65,7 +78,7 @@ void Engine::Ledger::OnAnnouncement(const ledger::Announcement& announcement) {
 void Engine::Ledger::EndWaits(uint64_t now_ms) {
   for (size_t i = 0; i < step_waits.size();) {
     if (waits_ended || now_ms >= step_waits[i].until_ms) {
-      step_waits[i].watcher(loop, true);
+      step_waits[i].watcher(*loop, true);
       step_waits.erase(step_waits.begin() + static_cast<std::ptrdiff_t>(i));
     } else {
       ++i;
@@ -74,10 +87,21 @@ void Engine::Ledger::EndWaits(uint64_t now_ms) {
 }
 
 Engine::Shard::Shard(Engine* e, ShardId shard, const Options& options)
-    : engine(e),
-      id(shard),
-      state(shard::Options{.shard = shard, .run_seed = options.run_seed}),
-      loop(&state, &log, this, NowMs()) {}
+    : engine(e), id(shard), state(shard::Options{.shard = shard, .run_seed = options.run_seed}) {}
+
+absl::Status Engine::Shard::Begin(Journal* journal, LogPosition applied) {
+  if (journal == nullptr) {
+    log = std::make_unique<NullLog<shard::Command>>();
+  } else {
+    auto opened = journal->OpenLog(state, applied,
+                                   {.post = [this](auto work) { serial.Post(std::move(work)); },
+                                    .committed = [this] { loop->OnCommitted(NowMs()); }});
+    if (!opened.ok()) return opened.status();
+    log = *std::move(opened);
+  }
+  loop.emplace(&state, log.get(), this, NowMs(), applied);
+  return absl::OkStatus();
+}
 
 void Engine::Shard::OnReply(shard::Tag tag, shard::Reply&& reply) {
   calls.Answer(tag, std::move(reply));
@@ -91,26 +115,60 @@ void Engine::Shard::OnDead(const std::vector<PayloadId>& payloads,
 
 void Engine::Shard::SendToLedger(const codec::NumberedMessage& message) {
   auto& ledger = engine->ledger_;
-  ledger.serial.Post([&ledger, id = id, message] { ledger.loop.FromShard(NowMs(), id, message); });
+  ledger.serial.Post([&ledger, id = id, message] { ledger.loop->FromShard(NowMs(), id, message); });
 }
 
 void Engine::Shard::AcknowledgeLedger(uint64_t number) {
   auto& ledger = engine->ledger_;
   ledger.serial.Post(
-      [&ledger, id = id, number] { ledger.loop.ShardAcknowledged(NowMs(), id, number); });
+      [&ledger, id = id, number] { ledger.loop->ShardAcknowledged(NowMs(), id, number); });
 }
 
 void Engine::Shard::OnSummary(const codec::ReadySummary& summary) {
   auto& ledger = engine->ledger_;
-  ledger.serial.Post([&ledger, summary] { ledger.loop.OnSummary(NowMs(), summary); });
+  ledger.serial.Post([&ledger, summary] { ledger.loop->OnSummary(NowMs(), summary); });
 }
 
 Engine::Engine(Options options, DeadBytes* dead) : dead_(dead), ledger_(this, options) {
   for (uint32_t i = 0; i < options.shards; ++i) {
     shards_.push_back(std::make_unique<Shard>(this, ShardId(static_cast<uint8_t>(i)), options));
   }
-  ledger_.serial.Post([this] { ledger_.loop.Resend(); });
+}
+
+DeadBytes::Named Engine::NamedByState() const {
+  DeadBytes::Named named;
+  for (const auto& shard : shards_) {
+    shard->state.ForEachPayload([&](PayloadId id) { named.payloads.push_back(id); },
+                                [&](PayloadId id) { named.contents.push_back(id); });
+  }
+  ledger_.state.ForEachPayload([&](PayloadId id) { named.payloads.push_back(id); },
+                               [&](PayloadId id) { named.wanted.push_back(id); });
+  return named;
+}
+
+absl::Status Engine::Begin(Journal* journal) {
+  LogPosition ledger_applied;
+  std::vector<LogPosition> applied(shards_.size());
+  if (journal != nullptr) {
+    auto position = journal->Recover(&ledger_.state);
+    if (!position.ok()) return position.status();
+    ledger_applied = *position;
+    for (size_t i = 0; i < shards_.size(); ++i) {
+      position = journal->Recover(&shards_[i]->state);
+      if (!position.ok()) return position.status();
+      applied[i] = *position;
+    }
+    if (auto status = dead_->Recovered(NamedByState()); !status.ok()) return status;
+  }
+  if (auto status = ledger_.Begin(journal, ledger_applied); !status.ok()) return status;
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    if (auto status = shards_[i]->Begin(journal, applied[i]); !status.ok()) return status;
+  }
+  // Messages that were not acknowledged before the end of the last process.
+  ledger_.serial.Post([this] { ledger_.loop->Resend(); });
+  for (auto& shard : shards_) shard->serial.Post([s = shard.get()] { s->loop->Resend(); });
   timer_ = std::thread([this] { TimerThread(); });
+  return absl::OkStatus();
 }
 
 Engine::~Engine() {
@@ -118,7 +176,7 @@ Engine::~Engine() {
     absl::MutexLock lock(&timer_mutex_);
     stopping_ = true;
   }
-  timer_.join();
+  if (timer_.joinable()) timer_.join();
   for (auto& shard : shards_) shard->serial.Flush();
   ledger_.serial.Flush();
 }
@@ -138,7 +196,7 @@ void Engine::AcquireOne(ShardId shard, shard::Assign request, uint32_t wait_ms,
     });
     ticket->shard = s.id.value;
     ticket->tag = tag;
-    s.loop.Acquire(NowMs(), tag, std::move(request), wait_ms);
+    s.loop->Acquire(NowMs(), tag, std::move(request), wait_ms);
   });
 }
 
@@ -171,7 +229,7 @@ void Engine::CancelAcquire(std::shared_ptr<Ticket> ticket) {
   auto& s = *shards_[ticket->shard];
   s.serial.Post([&s, ticket = std::move(ticket)] {
     const uint64_t tag = ticket->tag;
-    if (tag != 0 && s.loop.primary().CancelWait(tag)) s.calls.Answer(tag, shard::AssignReply{});
+    if (tag != 0 && s.loop->primary().CancelWait(tag)) s.calls.Answer(tag, shard::AssignReply{});
   });
 }
 
@@ -210,7 +268,7 @@ void Engine::NextInRound(std::unique_ptr<Round> round) {
 void Engine::WatchStep(StepId step, uint32_t wait_ms, StepWatcher watcher) {
   ledger_.serial.Post([this, step, wait_ms, watcher = std::move(watcher)]() mutable {
     const bool at_once = wait_ms == 0 || ledger_.waits_ended;
-    if (watcher(ledger_.loop, at_once) || at_once) return;
+    if (watcher(*ledger_.loop, at_once) || at_once) return;
     ledger_.step_waits.push_back({step, NowMs() + wait_ms, std::move(watcher)});
   });
 }
@@ -258,13 +316,13 @@ void Engine::TickAll() {
   const uint64_t free_bytes = dead_->FreePayloadBytes() / shards_.size();
   for (auto& shard : shards_) {
     shard->serial.Post([s = shard.get(), free_bytes] {
-      s->loop.primary().SetMemory(free_bytes, kExpectedRolloutBytes);
-      s->loop.Tick(NowMs());
+      s->loop->primary().SetMemory(free_bytes, kExpectedRolloutBytes);
+      s->loop->Tick(NowMs());
     });
   }
   ledger_.serial.Post([this] {
     const uint64_t now = NowMs();
-    ledger_.loop.Tick(now);
+    ledger_.loop->Tick(now);
     ledger_.EndWaits(now);
   });
 }

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/synchronization/mutex.h"
 #include "node/calls.h"
+#include "node/journal.h"
 #include "node/ledger_loop.h"
 #include "node/serial.h"
 #include "node/shard_loop.h"
@@ -32,6 +34,14 @@ class DeadBytes {
   virtual uint64_t PayloadBytesMax() const { return 0; }  // 0: no limit
   // Bytes that new groups may still count on.
   virtual uint64_t FreePayloadBytes() const = 0;
+  // What the recovered machines name, before anything else happens; all other bytes are garbage.
+  // `wanted`: of steps that are not committed.
+  struct Named {
+    std::vector<PayloadId> payloads;
+    std::vector<PayloadId> contents;
+    std::vector<PayloadId> wanted;
+  };
+  virtual absl::Status Recovered(const Named& named) = 0;
 };
 
 class Engine {
@@ -49,6 +59,9 @@ class Engine {
 
   Engine(Options options, DeadBytes* dead);
   ~Engine();
+  // Takes up what the journal holds, and serves from then on; call it once, before anything else.
+  // Without a journal the engine begins empty, and forgets everything with the process.
+  absl::Status Begin(Journal* journal);
 
   uint32_t shards() const { return static_cast<uint32_t>(shards_.size()); }
   // The shard that owns a task of this id.
@@ -81,7 +94,7 @@ class Engine {
       const auto tag = s.calls.Add([done = std::move(done)](shard::Reply&& reply) mutable {
         done(std::get<R>(std::move(reply)));
       });
-      s.loop.Propose(NowMs(), tag, make(s.loop.state()));
+      s.loop->Propose(NowMs(), tag, make(s.state));
     });
   }
   template <class R>
@@ -98,7 +111,7 @@ class Engine {
         }
         done(std::get<R>(std::move(reply)));
       });
-      ledger_.loop.Propose(NowMs(), tag, std::move(command));
+      ledger_.loop->Propose(NowMs(), tag, std::move(command));
     });
   }
 
@@ -106,11 +119,11 @@ class Engine {
   template <class F>
   void OnShard(ShardId shard, F&& f) {
     auto& s = *shards_[shard.value];
-    s.serial.Post([this, &s, f = std::forward<F>(f)]() mutable { f(s.loop, NowMs()); });
+    s.serial.Post([this, &s, f = std::forward<F>(f)]() mutable { f(*s.loop, NowMs()); });
   }
   template <class F>
   void OnLedger(F&& f) {
-    ledger_.serial.Post([this, f = std::forward<F>(f)]() mutable { f(ledger_.loop, NowMs()); });
+    ledger_.serial.Post([this, f = std::forward<F>(f)]() mutable { f(*ledger_.loop, NowMs()); });
   }
 
   // Calls `watcher` now, whenever the step changes, and at the end of the wait.
@@ -134,6 +147,7 @@ class Engine {
     void AcknowledgeShard(ShardId shard, uint64_t number) override;
     void OnStepChanged(StepId step) override;
     void OnAnnouncement(const ledger::Announcement& announcement) override;
+    absl::Status Begin(Journal* journal, LogPosition applied);
     void EndWaits(uint64_t now_ms);
 
     struct StepWait {
@@ -144,8 +158,8 @@ class Engine {
     Engine* const engine;
     Serial serial;
     ledger::State state;
-    NullLog<ledger::Command> log;
-    LedgerLoop loop;
+    std::unique_ptr<Log<ledger::Command>> log;
+    std::optional<LedgerLoop> loop;  // from Begin on
     Calls<ledger::Reply> calls;
     std::vector<StepWait> step_waits;
     bool waits_ended = false;
@@ -159,13 +173,14 @@ class Engine {
     void SendToLedger(const codec::NumberedMessage& message) override;
     void AcknowledgeLedger(uint64_t number) override;
     void OnSummary(const codec::ReadySummary& summary) override;
+    absl::Status Begin(Journal* journal, LogPosition applied);
 
     Engine* const engine;
     const ShardId id;
     Serial serial;
     shard::State state;
-    NullLog<shard::Command> log;
-    ShardLoop loop;
+    std::unique_ptr<Log<shard::Command>> log;
+    std::optional<ShardLoop> loop;  // from Begin on
     Calls<shard::Reply> calls;
   };
 
@@ -174,6 +189,7 @@ class Engine {
   void AcquireOne(ShardId shard, shard::Assign request, uint32_t wait_ms,
                   std::shared_ptr<Ticket> ticket, Done<shard::AssignReply> done);
   void NextInRound(std::unique_ptr<Round> round);
+  DeadBytes::Named NamedByState() const;
   void TimerThread();
   void TickAll();
 

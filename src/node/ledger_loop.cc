@@ -44,6 +44,7 @@ void LedgerLoop::Resend() {
 }
 
 void LedgerLoop::Run(uint64_t now_ms) {
+  bool applied = false;
   while (true) {
     for (auto& [tag, reply] : output_.replies) port_->OnReply(tag, std::move(reply));
     for (auto& [tag, command] : output_.commands) proposed_.Append(tag, std::move(command));
@@ -53,7 +54,9 @@ void LedgerLoop::Run(uint64_t now_ms) {
     state_->Apply(command, taken_.first, &effects_);
     primary_.Applied(now_ms, command, effects_, &output_);
     Deliver();
+    applied = true;
   }
+  if (applied) proposed_.Rest();
 }
 
 void LedgerLoop::Deliver() {

@@ -22,6 +22,8 @@ class Log {
   virtual void Append(LogPosition position, const Command& command) = 0;
   // Everything up to here is durable. Never goes back.
   virtual LogPosition committed() const = 0;
+  // The state is at this position now; between two commands, a chance for a snapshot.
+  virtual void Applied(LogPosition position) { (void)position; }
 };
 
 // Keeps nothing: what is appended is committed at once, and gone with the process.
@@ -55,6 +57,9 @@ class Proposed {
     commands_.pop_front();
     return true;
   }
+
+  // Nothing is left to take for now.
+  void Rest() { log_->Applied(applied_); }
 
   LogPosition applied() const { return applied_; }
   size_t size() const { return commands_.size(); }

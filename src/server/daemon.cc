@@ -87,6 +87,7 @@ Daemon::~Daemon() {
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const node::Config& config) {
   std::unique_ptr<Daemon> daemon(new Daemon(config));
+  FOREBAY_RETURN_IF_ERROR(daemon->engine_->Begin(nullptr));
   daemon->AddServices();
   FOREBAY_RETURN_IF_ERROR(daemon->Listen());
   daemon->ticker_.Start();

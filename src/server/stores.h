@@ -25,6 +25,7 @@ class Stores final : public node::DeadBytes {
 
   void FreePayloads(const std::vector<PayloadId>& ids) override { payloads_->Free(ids); }
   void FreeContents(const std::vector<PayloadId>& ids) override { contents_->Kill(ids); }
+  absl::Status Recovered(const Named& /*named*/) override { return absl::OkStatus(); }
   uint64_t FreePayloadBytes() const override {
     const auto use = payloads_->budget().use();
     const uint64_t taken = use.used_bytes + use.waiting_bytes + use.completion_reserve_bytes;

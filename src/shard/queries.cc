@@ -35,6 +35,25 @@ PayloadId State::ContentOf(TaskId task) const {
   return record == nullptr ? PayloadId() : record->content;
 }
 
+void State::ForEachPayload(absl::FunctionRef<void(PayloadId)> payload,
+                           absl::FunctionRef<void(PayloadId)> content) const {
+  const auto& tables = machine_->tables();
+  for (uint32_t slot = 0; slot < tables.rollouts().size(); ++slot) {
+    if (!tables.rollouts().InUse(slot)) continue;
+    if (const PayloadId id = tables.rollout(slot).payload; id != PayloadId()) payload(id);
+  }
+  for (uint32_t slot = 0; slot < tables.attempts().size(); ++slot) {
+    if (!tables.attempts().InUse(slot)) continue;
+    if (const PayloadId id = tables.attempt(slot).partial; id != PayloadId()) payload(id);
+  }
+  for (const auto& source : machine_->curriculum().sources()) {
+    const auto& tasks = source->tasks();
+    for (uint32_t i = 0; i < tasks.size(); ++i) {
+      if (const PayloadId id = tasks[i].content; id != PayloadId()) content(id);
+    }
+  }
+}
+
 std::optional<uint64_t> State::OpenOrderOf(AttemptId attempt) const {
   const auto& tables = machine_->tables();
   const uint32_t slot = tables.Find(attempt);

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "base/ids.h"
 #include "base/mutations.h"
 #include "codec/archive.h"
@@ -175,6 +176,9 @@ class State {
   std::vector<TaskView> Tasks(SourceId source, uint64_t* cursor, size_t limit) const;
   // Where the task's content lies; 0 if there is no such task.
   PayloadId ContentOf(TaskId task) const;
+  // Each payload and each task content that the state names. Walks everything.
+  void ForEachPayload(absl::FunctionRef<void(PayloadId)> payload,
+                      absl::FunctionRef<void(PayloadId)> content) const;
   // The age of the attempt's group: the lower, the older. nullopt unless the group is incomplete.
   std::optional<uint64_t> OpenOrderOf(AttemptId attempt) const;
   std::vector<EvalView> Evals() const;

@@ -81,7 +81,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   view.slots = Slots(header, Store(encoded, header.payload_bytes(), &store));
   for (const auto& slot : view.slots) view.padded_tokens += slot.tokens;
   view.padded_tokens = (view.padded_tokens + 7) / 8 * 8;
-  const auto plan = server::PlanFetch(request, view, &store);
+  std::vector<storage::PayloadView> held;
+  FOREBAY_CHECK(store.Open(server::PayloadsOf(request, view), &held).ok());
+  const auto plan = server::PlanFetch(request, view, held);
   if (!plan.ok()) return 0;
   uint64_t pieces = 0;
   for (const server::FetchPiece& piece : plan->pieces) pieces += piece.size;

@@ -96,8 +96,9 @@ const char* Zeros() {
 
 class Planner {
  public:
-  Planner(const v1::FetchRequest& request, const FetchView& view, storage::PayloadStore* store)
-      : request_(request), view_(view), store_(store) {}
+  Planner(const v1::FetchRequest& request, const FetchView& view,
+          absl::Span<const storage::PayloadView> held)
+      : request_(request), view_(view), ids_(PayloadsOf(request, view)), payloads_(held) {}
 
   absl::StatusOr<FetchPlan> Run();
 
@@ -118,14 +119,16 @@ class Planner {
   void AddPiece(FetchPiece piece);
   std::vector<batch::TokenRange> Masked(const ledger::Slot& slot, size_t index) const;
   const RolloutHeader& header(size_t slot) const { return headers_[payload_of_[slot]]; }
+  size_t IndexOf(PayloadId id) const {
+    return static_cast<size_t>(std::lower_bound(ids_.begin(), ids_.end(), id) - ids_.begin());
+  }
 
   const v1::FetchRequest& request_;
   const FetchView& view_;
-  storage::PayloadStore* const store_;
-  std::vector<PayloadId> ids_;        // distinct, ascending
-  std::vector<uint32_t> payload_of_;  // by slot, index into ids_
-  std::vector<storage::PayloadView> payloads_;
-  std::vector<RolloutHeader> headers_;
+  const std::vector<PayloadId> ids_;  // distinct, ascending
+  const absl::Span<const storage::PayloadView> payloads_;
+  std::vector<uint32_t> payload_of_;    // by slot, index into ids_
+  std::vector<RolloutHeader> headers_;  // of those that slots name
   std::vector<ColumnPlan> columns_;
   batch::Layout layout_;
   v1::MicroBatchLayout message_;
@@ -133,16 +136,16 @@ class Planner {
 };
 
 absl::Status Planner::Hold() {
-  for (const ledger::Slot& slot : view_.slots) ids_.push_back(slot.payload);
-  std::sort(ids_.begin(), ids_.end());
-  ids_.erase(std::unique(ids_.begin(), ids_.end()), ids_.end());
-  for (const ledger::Slot& slot : view_.slots) {
-    payload_of_.push_back(static_cast<uint32_t>(
-        std::lower_bound(ids_.begin(), ids_.end(), slot.payload) - ids_.begin()));
+  if (payloads_.size() != ids_.size()) {
+    return absl::InternalError(absl::StrCat(payloads_.size(), " payloads held of ", ids_.size()));
   }
-  FOREBAY_RETURN_IF_ERROR(store_->Open(ids_, &payloads_));
   headers_.resize(ids_.size());
-  for (size_t i = 0; i < ids_.size(); ++i) {
+  std::vector<bool> decoded(ids_.size());
+  for (const ledger::Slot& slot : view_.slots) {
+    const size_t i = IndexOf(slot.payload);
+    payload_of_.push_back(static_cast<uint32_t>(i));
+    if (decoded[i]) continue;
+    decoded[i] = true;
     codec::FieldError error;
     if (!codec::DecodeRolloutHeader(payloads_[i].header(), &headers_[i], &error)) {
       return absl::InternalError(absl::StrCat("stored ", error.field, " ", error.message));
@@ -381,9 +384,8 @@ absl::Status Planner::EmitWritten(const ColumnPlan& column) {
   out->set_bytes(written.bytes + padding);
   out->set_padding_bytes(padding);
   if (written.bytes > 0) {
-    std::vector<storage::PayloadView> payload;
-    FOREBAY_RETURN_IF_ERROR(store_->Open({&written.payload, 1}, &payload));
-    FOREBAY_RETURN_IF_ERROR(EmitSlices(payload[0], payload[0].header_bytes(), written.bytes));
+    const storage::PayloadView& payload = payloads_[IndexOf(written.payload)];
+    FOREBAY_RETURN_IF_ERROR(EmitSlices(payload, payload.header_bytes(), written.bytes));
   }
   EmitZeros(padding);
   return absl::OkStatus();
@@ -465,9 +467,22 @@ absl::StatusOr<FetchPlan> Planner::Run() {
 
 }  // namespace
 
+std::vector<PayloadId> PayloadsOf(const v1::FetchRequest& request, const FetchView& view) {
+  std::vector<PayloadId> ids;
+  for (const ledger::Slot& slot : view.slots) ids.push_back(slot.payload);
+  for (const ledger::WrittenColumn& written : view.written) {
+    const auto& names = request.columns();
+    const bool wanted = std::find(names.begin(), names.end(), written.name) != names.end();
+    if (wanted && written.bytes > 0) ids.push_back(written.payload);
+  }
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
 absl::StatusOr<FetchPlan> PlanFetch(const v1::FetchRequest& request, const FetchView& view,
-                                    storage::PayloadStore* store) {
-  return Planner(request, view, store).Run();
+                                    absl::Span<const storage::PayloadView> held) {
+  return Planner(request, view, held).Run();
 }
 
 }  // namespace forebay::server

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "forebay/v1/trainer.pb.h"
 #include "server/grpc/fetch_stream.h"
 #include "storage/payload_store.h"
@@ -30,9 +31,12 @@ struct FetchPlan {
   uint64_t bytes = 0;
 };
 
-// InvalidArgument for a bad request, FailedPrecondition for columns that are missing or disagree,
-// NotFound if payloads are gone (the step was aborted or committed meanwhile).
+// The payloads that the answer is made of: distinct, ascending.
+std::vector<PayloadId> PayloadsOf(const v1::FetchRequest& request, const FetchView& view);
+
+// `held` are views of PayloadsOf, in that order. InvalidArgument for a bad request,
+// FailedPrecondition for columns that are missing or disagree.
 absl::StatusOr<FetchPlan> PlanFetch(const v1::FetchRequest& request, const FetchView& view,
-                                    storage::PayloadStore* store);
+                                    absl::Span<const storage::PayloadView> held);
 
 }  // namespace forebay::server

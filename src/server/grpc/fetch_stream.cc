@@ -95,6 +95,8 @@ class FetchStream final : public StreamHandler {
  private:
   void AskForView();
   void TakeView(absl::StatusOr<FetchView> view);
+  void TakePayloads(const FetchView& view, absl::StatusOr<std::vector<storage::PayloadView>> held);
+  v1::FetchRequest TakeRequest();
   void SendError(uint64_t id, const absl::Status& status);
   void SendFrames();
   void GoOn();
@@ -134,22 +136,38 @@ void FetchStream::AskForView() {
   });
 }
 
-void FetchStream::TakeView(absl::StatusOr<FetchView> view) {
-  const v1::FetchRequest request = std::move(requests_.front());
+v1::FetchRequest FetchStream::TakeRequest() {
+  v1::FetchRequest request = std::move(requests_.front());
   requests_.pop_front();
   asked_ = false;
-  if (!view.ok()) {
-    SendError(request.id(), view.status());
-    return;
-  }
-  auto plan = PlanFetch(request, *view, options_.store);
-  if (!plan.ok()) {
+  return request;
+}
+
+void FetchStream::TakeView(absl::StatusOr<FetchView> view) {
+  if (!view.ok()) return SendError(TakeRequest().id(), view.status());
+  std::vector<PayloadId> ids = PayloadsOf(requests_.front(), *view);
+  options_.store->Load(std::move(ids),
+                       [this, ref = stream_->ref(), view = *std::move(view)](
+                           absl::StatusOr<std::vector<storage::PayloadView>> held) mutable {
+                         ref.Post([this, view = std::move(view), held = std::move(held)]() mutable {
+                           TakePayloads(view, std::move(held));
+                           GoOn();
+                         });
+                       });
+}
+
+void FetchStream::TakePayloads(const FetchView& view,
+                               absl::StatusOr<std::vector<storage::PayloadView>> held) {
+  const v1::FetchRequest request = TakeRequest();
+  if (!held.ok()) {
     // The view was good a moment ago, so the step has ended since.
-    SendError(request.id(), absl::IsNotFound(plan.status())
-                                ? absl::AbortedError("the step has ended: its payloads are gone")
-                                : plan.status());
-    return;
+    return SendError(request.id(),
+                     absl::IsNotFound(held.status())
+                         ? absl::AbortedError("the step has ended: its payloads are gone")
+                         : held.status());
   }
+  auto plan = PlanFetch(request, view, *held);
+  if (!plan.ok()) return SendError(request.id(), plan.status());
   const uint64_t wanted =
       request.frame_bytes() > 0 ? request.frame_bytes() : options_.limits.frame_bytes_default;
   outgoing_ =
