@@ -29,7 +29,7 @@ constexpr uint64_t LogAligned(uint64_t bytes) {
 
 struct LogFileHeader {
   std::string machine;       // whose log this is: "shard-3", "ledger"
-  uint64_t number = 0;       // of the file, from 1, without gaps
+  uint64_t number = 0;       // of the file, from 1, rising by one
   uint64_t epoch = 0;        // when it was created
   uint64_t incarnation = 0;  // of the replica
   uint64_t nonce = 0;        // of this very file; its batches repeat it

@@ -41,7 +41,6 @@ class Recovery {
     for (const std::string& path : damaged_) {
       FOREBAY_RETURN_IF_ERROR(disk_.Rename(path, path + ".damaged"));
     }
-    FOREBAY_RETURN_IF_ERROR(disk_.SyncDirectory(directory_));
     return std::move(result_);
   }
 
@@ -58,11 +57,9 @@ class Recovery {
   absl::Status Corrupt(const std::string& path, uint64_t offset, absl::string_view what) const {
     return absl::DataLossError(absl::StrCat(
         "the log of ", machine_, " is corrupt: ", path, " at offset ", offset, ": ", what,
-        ". Nothing was changed. What is missing was synced once, so this is no torn tail: check "
-        "the "
-        "disk, copy the directory aside, and bring this file back from a copy or another replica. "
-        "With the directory moved away ",
-        machine_, " starts empty, without what it held."));
+        ". It was synced once, so this is no torn tail; nothing was changed. Check the disk, copy "
+        "the directory aside, and bring this file back from a copy or another replica. With the "
+        "directory moved away the machine starts empty, without what it held."));
   }
 
   absl::Status TakeSnapshot(const std::vector<io::Entry>& entries);
@@ -119,13 +116,6 @@ absl::Status Recovery::DropFilesBelow() {
   }
   files_.erase(files_.begin(), files_.begin() + static_cast<ptrdiff_t>(first));
   result_.file_number = files_.back().number + 1;
-  // Empty files may begin at the same record; the numbers say whether one is missing.
-  for (size_t i = 1; i < files_.size(); ++i) {
-    if (files_[i].number == files_[i - 1].number + 1) continue;
-    return Corrupt(PathOf(files_[i]), 0,
-                   absl::StrCat("its number follows ", files_[i - 1].number,
-                                ": a file in between is missing"));
-  }
   return absl::OkStatus();
 }
 
@@ -188,7 +178,15 @@ absl::Status Recovery::TakeFile(size_t index) {
     return RemoveUnborn(files_[index], why);
   }
   const LogScan& scan = *scanned->scan;
-  if (scan.how == LogScan::End::kCorrupt) return Corrupt(path, scan.end, scan.status.message());
+  if (scan.how == LogScan::End::kCorrupt) {
+    if (!last && scan.end == scanned->bytes.size() &&
+        files_[index + 1].number != files_[index].number + 1) {
+      return Corrupt(PathOf(files_[index + 1]), 0,
+                     absl::StrCat("its number follows ", files_[index].number,
+                                  ": a file in between is missing"));
+    }
+    return Corrupt(path, scan.end, scan.status.message());
+  }
   if (last) return EndLast(path, *scanned);
   const LogPosition follower = files_[index + 1].first;
   if (scan.next != follower) {

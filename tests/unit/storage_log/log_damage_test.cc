@@ -30,7 +30,9 @@ class LogDamageTest : public LogTest<io::MemoryKind> {
   }
   std::vector<std::string> Files() {
     std::vector<std::string> paths;
-    for (const auto& [name, inode] : kind_.volume->FilesIn(directory())) paths.push_back(name);
+    for (const auto& [name, inode] : kind_.volume->FilesIn(directory())) {
+      paths.push_back(absl::StrCat(directory(), "/", name));
+    }
     return paths;
   }
   std::string PathOf(uint64_t number, uint64_t first) const {
@@ -133,6 +135,23 @@ TEST_F(LogDamageTest, AMissingFileInTheMiddleIsCorruption) {
   EXPECT_NE(recovered.log.status().message().find("missing"), std::string::npos);
 }
 
+// It may have been created by a writer whose next step, the sync of the directory, failed.
+TEST_F(LogDamageTest, AMissingFileWithoutRecordsIsNoLoss) {
+  WriteBatches(2);
+  for (int start = 0; start < 2; ++start) {
+    Restart(options());
+    RunAll();
+  }
+  Append(1);
+  Drain();
+  writer_.reset();
+  Remove(PathOf(2, 3));
+  const Recovered recovered = RecoverNow();
+  ASSERT_TRUE(recovered.log.ok()) << recovered.log.status();
+  EXPECT_EQ(recovered.log->next, LogPosition(4));
+  EXPECT_EQ(recovered.log->file_number, 4u);
+}
+
 TEST_F(LogDamageTest, AMissingFirstFileIsCorruption) {
   WriteBatches(6, 2 * kLogBlock);
   Remove(PathOf(1, 1));
@@ -164,15 +183,14 @@ TEST_F(LogDamageTest, ALogThatEndsBelowItsSnapshotIsCorruption) {
   memory().FlipStoredBit(PathOf(2, 2), kLogBlock, 0);
   ExpectCorrupt(RecoverNow(), PathOf(2, 2), kLogBlock);
   for (const std::string& path : Files()) {
-    if (path.ends_with(".log"))
-      Remove(absl::StrCat(directory(), "/", path.substr(path.rfind('/') + 1)));
+    if (path.ends_with(".log")) Remove(path);
   }
   ExpectCorrupt(RecoverNow(), directory(), 0);
 }
 
 TEST_F(LogDamageTest, ABitThatFlipsOnlyWhileItIsReadCutsNothing) {
   WriteBatches(3);
-  for (uint64_t skip = 0; skip < 2; ++skip) {
+  for (int round = 0; round < 100; ++round) {
     memory().Inject({.what = io::Fault::What::kFlipBit, .operation = io::MemoryOperation::kRead});
     const Recovered recovered = RecoverNow();
     ASSERT_TRUE(recovered.log.ok()) << recovered.log.status();
@@ -275,6 +293,42 @@ TEST_F(LogDamageTest, EveryOperationOfANewFileMayFail) {
     Drain();
     EXPECT_TRUE(failed_.ok());
   }
+}
+
+// --- truncation ---
+
+TEST_F(LogDamageTest, TruncationTakesWholeFilesBelowAndNoMore) {
+  WriteBatches(9, 2 * kLogBlock);
+  for (uint64_t position = 1; position <= 12; ++position) {
+    UnlinkLogFilesBefore(kind_.disk.get(), directory(), "shard-3", LogPosition(position), 9);
+    RunAll();
+    std::vector<std::string> expected;
+    for (uint64_t first = std::min<uint64_t>(position, 9); first <= 9; ++first) {
+      expected.push_back(PathOf(first, first));
+    }
+    EXPECT_EQ(Files(), expected) << position;
+  }
+}
+
+TEST_F(LogDamageTest, TruncationKeepsTheLastFileUntilTheNextIsDurable) {
+  LogOptions small = options();
+  small.file_bytes = 2 * kLogBlock;
+  Start(small);
+  Append(1);
+  Drain();
+  memory().Inject(
+      {.what = io::Fault::What::kHang, .operation = io::MemoryOperation::kSync, .path = "00002-"});
+  Append(1);
+  RunAll();
+  ASSERT_EQ(Files().size(), 2u);
+  writer_->TruncateBefore(LogPosition(2));
+  RunAll();
+  EXPECT_EQ(Files().size(), 2u);
+  memory().Heal();
+  Drain();
+  writer_->TruncateBefore(LogPosition(2));
+  RunAll();
+  EXPECT_EQ(Files(), (std::vector<std::string>{PathOf(2, 2)}));
 }
 
 TEST_F(LogDamageTest, AHungSyncIsWaitedFor) {
