@@ -45,7 +45,6 @@ struct BudgetRelief::Look {
   std::vector<storage::BudgetWaiter> waiters;
   std::vector<WaitingPush> waiting;  // parallel to `waiters`
   bool too_large = false;            // the step
-  uint64_t own_open = 0;             // incomplete groups of the wanted sources
   uint64_t starved = 0;              // shards whose actors wait for memory
   uint64_t in_flight = 0;            // attempts of the wanted sources
   ReliefFacts facts;
@@ -110,7 +109,6 @@ void BudgetRelief::LookAtShard(node::ShardLoop& loop, Look* look) {
     if (wanted(source.source)) {
       look->facts.groups_ready += source.groups_ready;
       look->in_flight += source.in_flight;
-      look->own_open += source.groups_open;
     } else if (source.settings->purpose == codec::Purpose::kTrain) {
       filled.others += source.groups_open + source.groups_ready;
     }
@@ -145,10 +143,9 @@ void BudgetRelief::Decide(const Look& look) {
         {{"pushes", admitted}, {"waiting", look.facts.waiters}});
     return;
   }
-  // The last group of a step that does not fit would only be followed by another one: its pushes
-  // wait until memory.payload_bytes_max is raised or the step is opened anew, and nothing is lost.
-  const bool in_vain = look.too_large && look.own_open <= 1;
-  DropFirst(ChooseDrops(look.shards, !look.waiters.empty() && !in_vain), look.wanted);
+  // Groups of a step that does not fit would only be followed by others: their pushes wait until
+  // memory.payload_bytes_max is raised or the step is opened anew, and nothing is lost.
+  DropFirst(ChooseDrops(look.shards, !look.waiters.empty() && !look.too_large), look.wanted);
 }
 
 void BudgetRelief::DropFirst(std::vector<DropTarget> targets, std::vector<SourceId> wanted) {

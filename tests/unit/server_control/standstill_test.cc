@@ -14,15 +14,20 @@ using ::testing::HasSubstr;
 
 class Standstill : public DaemonTest {
  protected:
-  // 7 rollouts of 130 KB fit. One small rollout a source lets the daemon expect small ones.
+  // 7 rollouts of 130 KB fit, and an eighth with the reserve.
   static constexpr uint32_t kTokens = 26'000;
 
-  void StartFull() {
+  void StartSmall() {
     node::Config config;
     config.memory_payload_bytes_max = 1 << 20;
     config.memory_relief_after_ms = 200;
     Start(config);
     OpenSession();
+    // A wait ends with a tick, and then the shard knows how much memory there is.
+    Acquire(1, 1);
+  }
+  void StartFull() {
+    StartSmall();
     for (const char* source : {"other", "wanted"}) {
       PutSource(source, 2, 0);
       AddTasks(source, 8);
@@ -128,13 +133,9 @@ TEST_F(Standstill, TheWaitOfAStepFollowsWhatOperatorsAndActorsDo) {
   waiting("paused: source 'math'");
 }
 
-// 7 of the rollouts fit, and the step wants 8: nothing that could be dropped would help.
+// 8 of the rollouts fit, and the step wants 10: nothing that could be dropped would help.
 TEST_F(Standstill, AStepThatMemoryCannotHoldSaysSoAndLosesNothing) {
-  node::Config config;
-  config.memory_payload_bytes_max = 1 << 20;
-  config.memory_relief_after_ms = 200;
-  Start(config);
-  OpenSession();
+  StartSmall();
   PutSource("math", 2, 8);
   const auto acquired = Acquire(2);
   for (int i = 0; i < 2; ++i) PushOne(Frame(acquired.assignments(i), kTokens, i));
