@@ -127,6 +127,16 @@ absl::StatusOr<std::optional<std::string_view>> LogRecordReader::Next() {
   return record;
 }
 
+std::string_view LogRecordReader::NextOfRight() {
+  uint32_t length = 0;
+  std::memcpy(&length, records_.data(), sizeof(length));
+  const std::string_view record = records_.substr(kRecordHead, length);
+  records_.remove_prefix(kRecordHead + length);
+  ++position_.value;
+  --left_;
+  return record;
+}
+
 void LogBatchBuilder::Clear() {
   bytes_.assign(LogBatchHead::kBytes, '\0');
   count_ = 0;

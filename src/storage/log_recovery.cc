@@ -47,7 +47,7 @@ class Recovery {
  private:
   struct Scanned {
     io::FileRef file;
-    std::string bytes;
+    std::string_view bytes;  // in buffer_
     std::optional<LogScan> scan;
   };
 
@@ -67,10 +67,10 @@ class Recovery {
   absl::Status TakeFile(size_t index);
   absl::StatusOr<Scanned> ScanFile(size_t index, absl::Status* why);
   absl::Status CheckHeader(const LogFileNameParts& file, const LogFileHeader& header) const;
-  LogScan Scan(const std::string& bytes, const LogFileHeader& header, LogPosition synced);
+  LogScan Scan(std::string_view bytes, const LogFileHeader& header, LogPosition synced);
   absl::Status RemoveUnborn(const LogFileNameParts& file, const absl::Status& why);
   absl::Status EndLast(const std::string& path, const Scanned& scanned);
-  absl::Status Read(const io::FileRef& file, std::string* bytes);
+  absl::StatusOr<std::string_view> Read(const io::FileRef& file);
 
   Blocking disk_;
   const std::string& directory_;
@@ -79,6 +79,7 @@ class Recovery {
   std::vector<LogFileNameParts> files_;  // those that are needed
   std::vector<std::string> damaged_;     // snapshots
   LogPosition synced_;                   // by the snapshots' names
+  std::string buffer_;                   // a file
   RecoveredLog result_{.next = LogPosition(1)};
 };
 
@@ -119,18 +120,17 @@ absl::Status Recovery::DropFilesBelow() {
   return absl::OkStatus();
 }
 
-absl::Status Recovery::Read(const io::FileRef& file, std::string* bytes) {
+absl::StatusOr<std::string_view> Recovery::Read(const io::FileRef& file) {
   const auto size = disk_.Size(file);
   if (!size.ok()) return size.status();
-  bytes->resize(*size);
-  const auto read = disk_.Read(file, 0, absl::MakeSpan(bytes->data(), bytes->size()));
+  if (*size > buffer_.size()) buffer_.resize(*size);  // never smaller: the next file reuses it
+  const auto read = disk_.Read(file, 0, absl::MakeSpan(buffer_.data(), *size));
   if (!read.ok()) return read.status();
-  bytes->resize(*read);
   result_.bytes += *read;
-  return absl::OkStatus();
+  return std::string_view(buffer_).substr(0, *read);
 }
 
-LogScan Recovery::Scan(const std::string& bytes, const LogFileHeader& header, LogPosition synced) {
+LogScan Recovery::Scan(std::string_view bytes, const LogFileHeader& header, LogPosition synced) {
   return ScanLogFile(bytes, header, synced,
                      [this](LogPosition position, std::string_view record) -> absl::Status {
                        if (position < result_.next) return absl::OkStatus();
@@ -152,9 +152,10 @@ absl::StatusOr<Recovery::Scanned> Recovery::ScanFile(size_t index, absl::Status*
   if (!file.ok()) return file.status();
   Scanned scanned;
   for (int reads = 1; reads <= kReadsMax; ++reads) {
-    scanned = Scanned{*file, "", std::nullopt};
-    FOREBAY_RETURN_IF_ERROR(Read(*file, &scanned.bytes));
-    const auto header = DecodeLogFileHeader(scanned.bytes);
+    const auto bytes = Read(*file);
+    if (!bytes.ok()) return bytes.status();
+    scanned = Scanned{*file, *bytes, std::nullopt};
+    const auto header = DecodeLogFileHeader(*bytes);
     if (!header.ok()) {
       *why = header.status();
       continue;
@@ -237,8 +238,7 @@ absl::Status Recovery::EndLast(const std::string& path, const Scanned& scanned) 
                                          " at offset ", scan.end, ": ", scan.status.message()));
     FOREBAY_RETURN_IF_ERROR(disk_.Truncate(scanned.file, scan.end));
   }
-  const std::string_view again =
-      std::string_view(scanned.bytes).substr(scan.last_batch, scan.end - scan.last_batch);
+  const std::string_view again = scanned.bytes.substr(scan.last_batch, scan.end - scan.last_batch);
   FOREBAY_RETURN_IF_ERROR(disk_.Write(scanned.file, scan.last_batch, again));
   return disk_.Sync(scanned.file);
 }

@@ -34,8 +34,7 @@ absl::Status Visit(const LogBatchHead& head, std::string_view bytes, LogVisitor 
   LogRecordReader reader(head, bytes.substr(LogBatchHead::kBytes, head.bytes));
   for (uint32_t i = 0; i < head.count; ++i) {
     const LogPosition position = reader.position();
-    const auto record = reader.Next();
-    if (auto status = visit(position, **record); !status.ok()) return status;
+    if (auto status = visit(position, reader.NextOfRight()); !status.ok()) return status;
   }
   return absl::OkStatus();
 }

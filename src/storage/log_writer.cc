@@ -72,7 +72,8 @@ void LogWriter::Append(LogPosition position, std::string_view record) {
 }
 
 void LogWriter::Begin() {
-  if (busy_ != Busy::kNo || !status_.ok() || waiting_.empty()) return;
+  FOREBAY_CHECK(busy_ == Busy::kNo);
+  if (!status_.ok() || waiting_.empty()) return;
   if (file_end_ >= options_.file_bytes) {
     CreateFile(LogPosition(durable_.value + 1));
   } else {
