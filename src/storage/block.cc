@@ -24,10 +24,10 @@ Block* Block::New(size_t bytes, PayloadBudget* budget) {
   budget->BlockMade();
   const auto size = static_cast<uint32_t>(bytes);
   if (bytes >= kPagedBytes) {
-    void* data = std::aligned_alloc(kPageBytes, RoundUp(bytes, kPageBytes));
-    void* head = std::malloc(sizeof(Block));
-    FOREBAY_CHECK(data != nullptr && head != nullptr);
-    return new (head) Block(static_cast<char*>(data), size, budget);
+    char* const data = budget->TakePages(bytes);
+    void* const head = std::malloc(sizeof(Block));
+    FOREBAY_CHECK(head != nullptr);
+    return new (head) Block(data, size, budget);
   }
   void* memory = std::malloc(RoundUp(sizeof(Block) + bytes, kSmallAlignment));
   FOREBAY_CHECK(memory != nullptr);
@@ -35,7 +35,7 @@ Block* Block::New(size_t bytes, PayloadBudget* budget) {
 }
 
 void Block::FreeMemory() {
-  if (size_ >= kPagedBytes) std::free(data_);
+  if (size_ >= kPagedBytes) budget_->pages_.Give(data_, size_);
   std::free(this);
 }
 

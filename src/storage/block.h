@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/types/span.h"
+#include "storage/page_pool.h"
 
 namespace forebay::storage {
 
@@ -22,13 +23,13 @@ class Block {
   // Small blocks have their bytes behind this head, in pieces of this; from kPagedBytes on bytes
   // begin a page.
   static constexpr size_t kSmallAlignment = 64;
-  static constexpr size_t kPageBytes = 4096;
-  static constexpr size_t kPagedBytes = 64 * 1024;
-  static constexpr size_t kBytesMax = size_t{4} << 20;
+  static constexpr size_t kPageBytes = PagePool::kPageBytes;
+  static constexpr size_t kPagedBytes = PagePool::kBytesMin;
+  static constexpr size_t kBytesMax = PagePool::kBytesMax;
 
   // What a block of `bytes` bytes takes from the budget, its head included.
   static constexpr uint64_t Footprint(size_t bytes) {
-    if (bytes >= kPagedBytes) return RoundUp(bytes, kPageBytes) + kSmallAlignment;
+    if (bytes >= kPagedBytes) return PagePool::SizeOf(bytes) + kSmallAlignment;
     return RoundUp(sizeof(Block) + bytes, kSmallAlignment);
   }
 

@@ -16,7 +16,7 @@ PayloadBudget::Owner PayloadBudget::New(uint64_t bytes_max, uint64_t completion_
 
 void PayloadBudget::Orphan() {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     waiters_.clear();
     readers_.clear();
     CountWaiting();
@@ -31,6 +31,13 @@ void PayloadBudget::LetGo(uint64_t holders) {
 void PayloadBudget::BlocksGone(uint64_t blocks, uint64_t footprint) {
   Free(footprint);
   LetGo(blocks);
+}
+
+char* PayloadBudget::TakePages(size_t bytes) {
+  if (char* const data = pages_.TakeFreed(bytes); data != nullptr) return data;
+  const uint64_t excess = Shortage(pages_.free_bytes(), bytes_max_.load());
+  if (excess > 0) pages_.Trim(excess);
+  return pages_.Take(bytes);
 }
 
 uint64_t PayloadBudget::ordinary_max() const {
@@ -82,7 +89,7 @@ bool PayloadBudget::GrabEvicting(uint64_t bytes, uint64_t limit) {
 WaiterId PayloadBudget::Enqueue(std::deque<Waiting>* queue, BudgetWaiter waiter,
                                 std::function<void()> admitted) {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     waiter.id = ++last_waiter_;
     queue->push_back({waiter, std::move(admitted)});
     CountWaiting();
@@ -106,7 +113,7 @@ void PayloadBudget::EvictForWaiters() {
     uint64_t shortage;
     bool reading;
     {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       if (readers_.empty() && waiters_.empty()) return;
       reading = !readers_.empty();
       shortage = reading ? Shortage(readers_.front().waiter.bytes, bytes_max_.load())
@@ -120,7 +127,7 @@ void PayloadBudget::EvictForWaiters() {
 bool PayloadBudget::Cancel(WaiterId id) {
   bool found = false;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     for (auto* const queue : {&readers_, &waiters_}) {
       const auto at = std::find_if(queue->begin(), queue->end(),
                                    [id](const Waiting& w) { return w.waiter.id == id; });
@@ -139,7 +146,7 @@ bool PayloadBudget::Cancel(WaiterId id) {
 }
 
 std::vector<BudgetWaiter> PayloadBudget::Waiters() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   std::vector<BudgetWaiter> waiters;
   waiters.reserve(waiters_.size());
   for (const Waiting& waiting : waiters_) waiters.push_back(waiting.waiter);
@@ -151,7 +158,7 @@ bool PayloadBudget::AdmitFromReserve(WaiterId id) {
     std::function<void()> admitted;
     uint64_t shortage;
     {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       const auto at = std::find_if(waiters_.begin(), waiters_.end(),
                                    [id](const Waiting& w) { return w.waiter.id == id; });
       if (at == waiters_.end()) return false;
@@ -178,12 +185,14 @@ void PayloadBudget::SetLimits(uint64_t bytes_max, uint64_t completion_reserve_by
   completion_reserve_.store(completion_reserve_bytes, std::memory_order_relaxed);
   const uint64_t excess = Shortage(0, bytes_max);
   if (evict_ && excess > 0) evict_(excess, false);
+  const uint64_t kept = Shortage(pages_.free_bytes(), bytes_max);
+  if (kept > 0) pages_.Trim(kept);
   ServeWaiters();
   EvictForWaiters();
 }
 
 BudgetUse PayloadBudget::use() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   BudgetUse use;
   use.bytes_max = bytes_max_.load(std::memory_order_relaxed);
   use.completion_reserve_bytes = completion_reserve_.load(std::memory_order_relaxed);
@@ -198,7 +207,7 @@ BudgetUse PayloadBudget::use() const {
 void PayloadBudget::ServeWaiters() {
   std::vector<std::function<void()>> admitted;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     while (!readers_.empty() || !waiters_.empty()) {
       auto& queue = readers_.empty() ? waiters_ : readers_;
       const uint64_t limit =

@@ -21,7 +21,8 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "storage/mutex.h"
+#include "storage/page_pool.h"
 
 namespace forebay::storage {
 
@@ -92,6 +93,9 @@ class PayloadBudget {
   ~PayloadBudget() = default;
   void Orphan();
   void BlockMade() { holders_.fetch_add(1, std::memory_order_relaxed); }
+  // Of a large block. What others have freed goes back to the system before memory grows above the
+  // limit.
+  char* TakePages(size_t bytes);
   void BlocksGone(uint64_t blocks, uint64_t footprint);
   void LetGo(uint64_t holders);
   uint64_t ordinary_max() const;
@@ -108,13 +112,14 @@ class PayloadBudget {
   // Admits those at the head that fit now, and calls them back.
   void ServeWaiters();
 
+  PagePool pages_;
   std::atomic<uint64_t> used_{0};
   std::atomic<uint64_t> holders_{1};  // the owner, and each block
   std::atomic<uint64_t> bytes_max_;
   std::atomic<uint64_t> completion_reserve_;
   std::atomic<uint64_t> waiting_{0};  // length of readers_ and waiters_
   Evictor evict_;
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   std::deque<Waiting> waiters_ ABSL_GUARDED_BY(mutex_);
   std::deque<Waiting> readers_ ABSL_GUARDED_BY(mutex_);
   WaiterId last_waiter_ ABSL_GUARDED_BY(mutex_) = 0;

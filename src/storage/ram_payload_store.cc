@@ -21,7 +21,7 @@ RamPayloadStore::RamPayloadStore(const RamPayloadStoreOptions& options)
 RamPayloadStore::~RamPayloadStore() {
   std::vector<PayloadId> live;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     for (uint64_t slot = 0; slot < slots_; ++slot) {
       const Entry& entry = At(slot);
       if (entry.generation % 2 == 1) live.push_back(MakeId(entry.generation, slot));
@@ -72,7 +72,7 @@ void RamPayloadStore::Finish(absl::Span<PayloadBuilder> payloads, absl::Span<Pay
                              Done done) {
   FOREBAY_CHECK(payloads.size() == ids.size());
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     for (size_t i = 0; i < payloads.size(); ++i) ids[i] = Insert(payloads[i]);
   }
   if (done) done(absl::OkStatus());
@@ -94,7 +94,7 @@ absl::Status RamPayloadStore::Open(absl::Span<const PayloadId> ids, std::vector<
   out->reserve(before + ids.size());
   PayloadId missing;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     for (const PayloadId id : ids) {
       const Entry* const entry = Find(id);
       if (entry == nullptr) {
@@ -113,7 +113,7 @@ void RamPayloadStore::Free(absl::Span<const PayloadId> ids) {
   std::vector<Block*> dead;
   dead.reserve(ids.size());
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     for (const PayloadId id : ids) {
       Entry* const entry = Find(id);
       if (entry == nullptr) continue;
@@ -139,7 +139,7 @@ void RamPayloadStore::Free(absl::Span<const PayloadId> ids) {
 PayloadUse RamPayloadStore::use() const {
   PayloadUse use;
   use.budget = budget_->use();
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   use.payloads = payloads_;
   use.payload_bytes = payload_bytes_;
   return use;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "storage/mutex.h"
 #include "storage/payload_store.h"
 
 namespace forebay::storage {
@@ -54,7 +54,7 @@ class RamPayloadStore : public PayloadStore {
   static PayloadView Hold(const Entry& entry);
 
   PayloadBudget::Owner budget_;
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   std::vector<std::unique_ptr<Chunk>> chunks_ ABSL_GUARDED_BY(mutex_);
   uint64_t slots_ ABSL_GUARDED_BY(mutex_) = 0;  // ever used
   uint64_t free_ ABSL_GUARDED_BY(mutex_) = 0;

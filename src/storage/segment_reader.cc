@@ -37,7 +37,7 @@ void SegmentReader::Load(std::vector<PayloadId> ids, PayloadStore::LoadDone done
   job->ids = std::move(ids);
   job->done = std::move(done);
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     jobs_.insert(job);
   }
   Begin(job, 0);
@@ -80,7 +80,7 @@ void SegmentReader::Begin(const JobRef& job, uint64_t reserved) {
 bool SegmentReader::StartJob(const JobRef& job, std::vector<PayloadView>* views,
                              const std::vector<SegmentTable::Missing>& missing, uint64_t* reserved,
                              Actions* actions) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (closed_) {
     job->status = Closed();
     Answer(job, actions);
@@ -114,7 +114,7 @@ void SegmentReader::Reserve(const JobRef& job, uint64_t bytes) {
       bytes, [self = shared_from_this(), job, bytes] { self->Begin(job, bytes); });
   bool closed;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     job->waiter = waiter;
     closed = closed_;
   }
@@ -138,7 +138,7 @@ void SegmentReader::Answer(const JobRef& job, Actions* actions) {
 void SegmentReader::Refuse(const JobRef& job, absl::Status status) {
   Actions actions;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     job->status = std::move(status);
     Answer(job, &actions);
   }
@@ -239,7 +239,7 @@ void SegmentReader::Ended(const ReadRef& read, const std::shared_ptr<WriteBuffer
   if (bytes.ok()) run.Take(read->begin, {buffer->data(), *bytes});
   Actions actions;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     in_flight_.erase(read);
     buffers_.push_back(std::move(*buffer));
     if (bytes.ok()) {
@@ -283,7 +283,7 @@ void SegmentReader::RunEnded(const RunRef& run) {
   if (!wrong.empty()) table_->DropFile(run->segment());
   Actions actions;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     for (const auto& [id, view] : views) Deliver(id, view, &actions);
     for (auto& [item, why] : wrong) Again(std::move(item), run->ahead, why, file->path, &actions);
     Pump(&actions);
@@ -343,7 +343,7 @@ void SegmentReader::Again(RunItem item, bool ahead, const absl::Status& why,
 
 std::vector<PayloadId> SegmentReader::NextAhead() {
   std::vector<PayloadId> wanted = table_->TakeReadAhead();
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   ahead_.insert(ahead_.end(), wanted.begin(), wanted.end());
   std::vector<PayloadId> next;
   if (closed_ || ahead_jobs_ >= kAheadJobsMax) return next;
@@ -367,7 +367,7 @@ void SegmentReader::ReadAhead() {
     if (!table_->Look({&ids[i], 1}, &views, &missing).ok() || missing.empty()) continue;
     const uint64_t footprint = PayloadBuilder::Footprint(missing[0].head.bytes);
     if (!table_->budget().TryReserve(footprint)) {  // Tick comes back to it
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       ahead_.insert(ahead_.begin(), ids.begin() + static_cast<long>(i), ids.end());
       job->stalled = true;
       break;
@@ -376,7 +376,7 @@ void SegmentReader::ReadAhead() {
     job->ids.push_back(ids[i]);
   }
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     jobs_.insert(job);
   }
   Begin(job, reserved);
@@ -385,7 +385,7 @@ void SegmentReader::ReadAhead() {
 void SegmentReader::Tick() {
   Actions actions;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     const uint64_t now = now_ms();
     while (!later_.empty() && later_.begin()->first <= now) {
       QueueRun(later_.begin()->second);
@@ -401,7 +401,7 @@ void SegmentReader::Close() {
   Actions actions;
   std::vector<WaiterId> waiters;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     closed_ = true;
     for (const JobRef& job : std::set<JobRef>(jobs_)) {
       waiters.push_back(job->waiter);
@@ -418,7 +418,7 @@ void SegmentReader::Close() {
 }
 
 StoreTrouble SegmentReader::trouble() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   StoreTrouble trouble = trouble_;
   for (const ReadRef& read : in_flight_) {
     const uint64_t since = now_ms() - read->since_ms;
@@ -432,7 +432,7 @@ StoreTrouble SegmentReader::trouble() const {
 }
 
 void SegmentReader::AddUse(StoreUse* use) const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   use->damaged += use_.damaged;
   use->buffer_bytes += in_flight_.size() * options_.read_bytes_max;
 }

@@ -22,8 +22,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "io/disk.h"
+#include "storage/mutex.h"
 #include "storage/segment_batch.h"
 #include "storage/segment_options.h"
 #include "storage/segment_run.h"
@@ -112,7 +112,7 @@ class SegmentReader : public std::enable_shared_from_this<SegmentReader> {
   const SegmentStoreOptions options_;
   const std::shared_ptr<SegmentTable> table_;
 
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::set<JobRef> jobs_ ABSL_GUARDED_BY(mutex_);  // not answered
   std::map<PayloadId, std::vector<Asker>> loading_ ABSL_GUARDED_BY(mutex_);

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
+#include "storage/mutex.h"
 #include "storage/segment_batch.h"
 
 namespace forebay::storage {
@@ -209,7 +209,7 @@ class Recovery : public std::enable_shared_from_this<Recovery> {
     std::vector<std::shared_ptr<SegmentLook>> start;
     bool ended = false;
     {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       while (!looks_.empty() && running_ < kSegmentsAtOnce && status_.ok()) {
         start.push_back(std::move(looks_.front()));
         looks_.pop_front();
@@ -227,7 +227,7 @@ class Recovery : public std::enable_shared_from_this<Recovery> {
 
   void Ended(SegmentLook& look, const absl::Status& status) {
     {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       --running_;
       if (!status.ok()) {
         status_ = status;
@@ -270,7 +270,7 @@ class Recovery : public std::enable_shared_from_this<Recovery> {
   io::Disk::DoneWith<StoreRecovery> done_;
   std::map<uint32_t, std::vector<PayloadId>> live_;
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
   std::deque<std::shared_ptr<SegmentLook>> looks_ ABSL_GUARDED_BY(mutex_);
   size_t running_ ABSL_GUARDED_BY(mutex_) = 0;
   bool answered_ ABSL_GUARDED_BY(mutex_) = false;

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "io/disk.h"
+#include "storage/mutex.h"
 #include "storage/payload_store.h"
 #include "storage/segment_options.h"
 #include "storage/segment_reader.h"

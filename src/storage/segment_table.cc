@@ -27,7 +27,7 @@ SegmentTable::~SegmentTable() {
   budget_->SetEvictor(nullptr);
   std::vector<Block*> blocks;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     for (auto& [number, segment] : segments_) {
       for (Record& record : segment.records) {
         for (BlockRef& block : record.blocks) blocks.push_back(block.Release());
@@ -62,14 +62,14 @@ void SegmentTable::List::Remove(Record* record) {
 // --- the writer's ---
 
 void SegmentTable::OpenSegment(uint32_t number, std::string path, io::FileRef file) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   Segment& segment = segments_[number];
   segment.path = std::move(path);
   segment.file = std::move(file);
 }
 
 void SegmentTable::Add(uint32_t number, std::vector<StoredPayload> payloads, uint64_t file_bytes) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   Segment& segment = segments_.at(number);
   FOREBAY_CHECK(segment.state == State::kOpen);
   segment.file_bytes = file_bytes;
@@ -89,7 +89,7 @@ void SegmentTable::Add(uint32_t number, std::vector<StoredPayload> payloads, uin
 }
 
 std::vector<RecordHead> SegmentTable::IndexOf(uint32_t number) const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const Segment& segment = segments_.at(number);
   std::vector<RecordHead> heads;
   heads.reserve(segment.records.size());
@@ -109,7 +109,7 @@ std::vector<io::FileRef> SegmentTable::AddFile(uint32_t number) {
 
 void SegmentTable::CloseSegment(uint32_t number, uint64_t file_bytes, uint64_t now_ms) {
   std::vector<io::FileRef> closed;  // outside the lock
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   Segment& segment = segments_.at(number);
   segment.state = State::kClosed;
   segment.file_bytes = std::max(segment.file_bytes, file_bytes);
@@ -125,7 +125,7 @@ void SegmentTable::CloseSegment(uint32_t number, uint64_t file_bytes, uint64_t n
 
 void SegmentTable::Restore(uint32_t number, std::string path, uint64_t file_bytes,
                            std::vector<RecordHead> live, uint64_t now_ms) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   Segment& segment = segments_[number];
   segment.path = std::move(path);
   segment.state = live.empty() ? State::kDead : State::kClosed;
@@ -177,7 +177,7 @@ absl::Status SegmentTable::Look(absl::Span<const PayloadId> ids, std::vector<Pay
   views->resize(ids.size());
   PayloadId dead;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     for (size_t i = 0; i < ids.size(); ++i) {
       Record* const record = Find(ids[i]);
       if (record == nullptr) {
@@ -200,7 +200,7 @@ absl::Status SegmentTable::Look(absl::Span<const PayloadId> ids, std::vector<Pay
 }
 
 std::optional<PayloadView> SegmentTable::Install(PayloadId id, BlockList blocks, bool ahead) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   Record* const record = Find(id);
   if (record == nullptr) return std::nullopt;
   if (record->blocks.empty()) {
@@ -217,7 +217,7 @@ std::optional<PayloadView> SegmentTable::Install(PayloadId id, BlockList blocks,
 }
 
 absl::StatusOr<SegmentFile> SegmentTable::FileOf(uint32_t number) const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const auto segment = segments_.find(number);
   if (segment == segments_.end()) {
     return absl::NotFoundError(absl::StrCat("segment ", number, " is gone"));
@@ -227,7 +227,7 @@ absl::StatusOr<SegmentFile> SegmentTable::FileOf(uint32_t number) const {
 
 void SegmentTable::SetFile(uint32_t number, io::FileRef file) {
   std::vector<io::FileRef> closed;
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const auto segment = segments_.find(number);
   if (segment == segments_.end() || segment->second.file != nullptr) return;
   segment->second.file = std::move(file);
@@ -236,7 +236,7 @@ void SegmentTable::SetFile(uint32_t number, io::FileRef file) {
 
 void SegmentTable::DropFile(uint32_t number) {
   io::FileRef closed;
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const auto segment = segments_.find(number);
   if (segment == segments_.end() || segment->second.state == State::kOpen) return;
   closed = std::move(segment->second.file);
@@ -273,7 +273,7 @@ uint64_t SegmentTable::Evict(uint64_t bytes, bool reading) {
   std::vector<Block*> blocks;
   uint64_t freed;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     freed = EvictFrom(&cached_, bytes, &blocks);
     // What is read now goes before what is read later.
     if (reading && freed < bytes) freed += EvictFrom(&wanted_, bytes - freed, &blocks);
@@ -299,7 +299,7 @@ void SegmentTable::Kill(Record* record, uint64_t now_ms, std::vector<Block*>* bl
 void SegmentTable::Free(absl::Span<const PayloadId> ids, uint64_t now_ms) {
   std::vector<Block*> blocks;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     for (const PayloadId id : ids) {
       if (Record* const record = Find(id); record != nullptr) Kill(record, now_ms, &blocks);
     }
@@ -308,13 +308,13 @@ void SegmentTable::Free(absl::Span<const PayloadId> ids, uint64_t now_ms) {
 }
 
 void SegmentTable::Want(absl::Span<const PayloadId> ids) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   want_later_.insert(want_later_.end(), ids.begin(), ids.end());
 }
 
 std::vector<PayloadId> SegmentTable::TakeReadAhead() {
   std::vector<PayloadId> read;
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   for (; !want_later_.empty(); want_later_.pop_front()) {
     Record* const record = Find(want_later_.front());
     if (record == nullptr || record->wanted) continue;
@@ -336,7 +336,7 @@ std::vector<PayloadId> SegmentTable::TakeReadAhead() {
 
 std::vector<std::pair<uint32_t, std::string>> SegmentTable::TakeDead(uint64_t now_ms) {
   std::vector<std::pair<uint32_t, std::string>> dead;
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   for (auto& [number, segment] : segments_) {
     if (segment.state != State::kDead) continue;
     if (segment.dead_since_ms > 0 && now_ms < segment.dead_since_ms + gc_grace_ms_) continue;
@@ -348,7 +348,7 @@ std::vector<std::pair<uint32_t, std::string>> SegmentTable::TakeDead(uint64_t no
 
 void SegmentTable::Forget(uint32_t number) {
   io::FileRef closed;
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const auto segment = segments_.find(number);
   if (segment == segments_.end()) return;
   closed = std::move(segment->second.file);
@@ -358,7 +358,7 @@ void SegmentTable::Forget(uint32_t number) {
 }
 
 void SegmentTable::KeepDead(uint32_t number, uint64_t now_ms) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   Segment& segment = segments_.at(number);
   segment.state = State::kDead;
   segment.dead_since_ms = now_ms;
@@ -367,14 +367,14 @@ void SegmentTable::KeepDead(uint32_t number, uint64_t now_ms) {
 PayloadUse SegmentTable::use() const {
   PayloadUse use;
   use.budget = budget_->use();
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   use.payloads = payloads_;
   use.payload_bytes = payload_bytes_;
   return use;
 }
 
 void SegmentTable::AddUse(StoreUse* use) const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   for (const auto& [number, segment] : segments_) {
     use->file_bytes += segment.file_bytes;
     use->live_bytes += segment.live_bytes;

@@ -16,9 +16,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "io/disk.h"
+#include "storage/mutex.h"
 #include "storage/payload_store.h"
 #include "storage/segment_format.h"
 #include "storage/segment_options.h"
@@ -141,7 +141,7 @@ class SegmentTable {
   const uint64_t gc_grace_ms_;
   const size_t files_max_;
   const PayloadBudget::Owner budget_;
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   std::map<uint32_t, Segment> segments_ ABSL_GUARDED_BY(mutex_);
   List cached_ ABSL_GUARDED_BY(mutex_);
   List wanted_ ABSL_GUARDED_BY(mutex_);

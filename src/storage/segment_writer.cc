@@ -81,7 +81,7 @@ void SegmentWriter::Finish(absl::Span<PayloadBuilder> payloads, absl::Span<Paylo
   Actions actions;
   bool waits = !payloads.empty() && ticket->status.ok();
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (closed_) ticket->status = Closed();
     waits = waits && !closed_;
     if (waits) {
@@ -100,7 +100,7 @@ void SegmentWriter::Finish(absl::Span<PayloadBuilder> payloads, absl::Span<Paylo
 void SegmentWriter::Start(uint32_t last_number) {
   Actions actions;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     started_ = true;
     last_number_ = last_number;
     Pump(&actions);
@@ -111,7 +111,7 @@ void SegmentWriter::Start(uint32_t last_number) {
 void SegmentWriter::Tick() {
   Actions actions;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     GiveUpLate();
     Pump(&actions);
   }
@@ -121,7 +121,7 @@ void SegmentWriter::Tick() {
 void SegmentWriter::Close() {
   Actions actions;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     closed_ = true;
     for (WaitingPayload& payload : waiting_) Refuse(payload, &actions);
     waiting_.clear();
@@ -139,7 +139,7 @@ void SegmentWriter::Refuse(WaitingPayload& payload, Actions* actions) {
 }
 
 StoreTrouble SegmentWriter::trouble() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   StoreTrouble trouble;
   if (failures_ > 0) {
     trouble = trouble_;
@@ -161,7 +161,7 @@ StoreTrouble SegmentWriter::trouble() const {
 }
 
 void SegmentWriter::AddUse(StoreUse* use) const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   use->writes += use_.writes;
   use->written_bytes += use_.written_bytes;
   use->syncs += use_.syncs;
@@ -232,7 +232,7 @@ void SegmentWriter::Opened(size_t lane, std::unique_ptr<OpenSegment> segment,
                            absl::StatusOr<io::FileRef> file) {
   Actions actions;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     lanes_[lane].stage = Stage::kIdle;
     if (file.ok()) {
       progress_ms_ = now_ms();
@@ -302,7 +302,7 @@ void SegmentWriter::StartSeal(size_t lane, Actions* actions) {
 // --- the way of a batch ---
 
 void SegmentWriter::Lend(SegmentBatch& batch) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   batch.with_disk = true;
   lanes_[batch.lane].since_ms = now_ms();
 }
@@ -315,7 +315,7 @@ void SegmentWriter::WriteNext(const BatchRef& batch) {
   disk_->Write(batch->file, offset, {{batch->buffer.data(), bytes}},
                [self = shared_from_this(), batch, bytes](const absl::Status& status) {
                  if (status.ok()) {
-                   absl::MutexLock lock(&self->mutex_);
+                   MutexLock lock(&self->mutex_);
                    ++self->use_.writes;
                    self->use_.written_bytes += bytes;
                  }
@@ -344,7 +344,7 @@ void SegmentWriter::SyncEntry(const BatchRef& batch) {
 void SegmentWriter::Answered(const BatchRef& batch, const absl::Status& status,
                              void (SegmentWriter::*next)(const BatchRef&)) {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     batch->with_disk = false;
     if (batch->given_up) {
       --abandoned_;
@@ -359,7 +359,7 @@ void SegmentWriter::Answered(const BatchRef& batch, const absl::Status& status,
 void SegmentWriter::Ended(const BatchRef& batch, const absl::Status& status) {
   Actions actions;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     Lane& lane = lanes_[batch->lane];
     FOREBAY_CHECK(lane.batch == batch);
     lane.batch = nullptr;

@@ -21,8 +21,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "io/disk.h"
+#include "storage/mutex.h"
 #include "storage/segment_batch.h"
 #include "storage/segment_options.h"
 #include "storage/segment_table.h"
@@ -107,7 +107,7 @@ class SegmentWriter : public std::enable_shared_from_this<SegmentWriter> {
   const std::string folder_;
   const std::shared_ptr<SegmentTable> table_;
 
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   bool started_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<WaitingPayload> waiting_ ABSL_GUARDED_BY(mutex_);

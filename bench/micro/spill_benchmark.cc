@@ -1,0 +1,247 @@
+// How fast the segment store writes and reads back, against plain calls of the same pattern on the
+// same disk, in turns: spill_write and spill_read.
+//
+// The plain side: as many threads as the store has lanes (reads in flight), each with a file of its
+// own, pwrite of write_bytes_max and fdatasync (pread of read_bytes_max), direct where the file
+// system takes it. The store's side begins with the copy into payload blocks and ends with the last
+// acknowledgement (with the last view). Prints megabytes a second, and the median of the paired
+// ratios.
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <filesystem>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "base/check.h"
+#include "storage/segment_store.h"
+
+ABSL_FLAG(std::string, directory, ".", "where to write; a folder in it is made and removed");
+ABSL_FLAG(uint64_t, megabytes, 512, "of each side in each round");
+ABSL_FLAG(uint64_t, budget_megabytes, 256, "payload memory of the store");
+ABSL_FLAG(uint64_t, payload_bytes, 500'000, "of each payload");
+ABSL_FLAG(uint32_t, rounds, 5, "");
+ABSL_FLAG(uint32_t, lanes, 4, "");
+ABSL_FLAG(bool, direct, true, "");
+ABSL_FLAG(bool, uring, true, "");
+
+namespace forebay::storage {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double Seconds(Clock::time_point since) {
+  return std::chrono::duration<double>(Clock::now() - since).count();
+}
+
+double CpuSeconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+// Counts down; somebody waits for the end.
+class Countdown {
+ public:
+  explicit Countdown(size_t left) : left_(left) {}
+  void Count() {
+    std::lock_guard lock(mutex_);
+    if (--left_ == 0) changed_.notify_all();
+  }
+  void Wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return left_ == 0; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  size_t left_;
+};
+
+SegmentStoreOptions Options(const std::string& directory) {
+  SegmentStoreOptions options;
+  options.directory = directory;
+  options.bytes_max = absl::GetFlag(FLAGS_budget_megabytes) << 20;
+  options.completion_reserve_bytes = options.bytes_max / 8;
+  options.lanes = absl::GetFlag(FLAGS_lanes);
+  options.direct = absl::GetFlag(FLAGS_direct);
+  options.gc_grace_ms = 0;
+  options.now_ms = [] {
+    return static_cast<uint64_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now().time_since_epoch())
+            .count());
+  };
+  return options;
+}
+
+void Admit(SegmentStore& store, uint64_t bytes) {
+  if (store.budget().TryReserve(bytes)) return;
+  Countdown admitted(1);
+  store.budget().Await(bytes, 0, [&] { admitted.Count(); });
+  admitted.Wait();
+}
+
+std::vector<PayloadId> StoreWrite(SegmentStore& store, uint64_t count) {
+  const std::string bytes(absl::GetFlag(FLAGS_payload_bytes), 'x');
+  std::vector<PayloadId> ids(count);
+  Countdown safe(count);
+  for (PayloadId& id : ids) {
+    Admit(store, PayloadBuilder::Footprint(bytes.size()));
+    PayloadBuilder builder(&store.budget(), bytes.size());
+    builder.Append(bytes, 0);
+    store.Finish({&builder, 1}, {&id, 1}, [&](const absl::Status& status) {
+      FOREBAY_CHECK(status.ok());
+      safe.Count();
+    });
+  }
+  safe.Wait();
+  return ids;
+}
+
+void StoreRead(SegmentStore& store, const std::vector<PayloadId>& ids) {
+  const size_t at_once = std::max<size_t>(1, (4 << 20) / absl::GetFlag(FLAGS_payload_bytes));
+  std::atomic<size_t> next{0};
+  std::vector<std::thread> readers;
+  for (uint32_t i = 0; i < SegmentStoreOptions().reads_max; ++i) {
+    readers.emplace_back([&] {
+      for (size_t k = at_once * next++; k < ids.size(); k = at_once * next++) {
+        Countdown there(1);
+        store.Load({ids.begin() + static_cast<long>(k),
+                    ids.begin() + static_cast<long>(std::min(k + at_once, ids.size()))},
+                   [&](const auto& views) {
+                     FOREBAY_CHECK(views.ok());
+                     there.Count();
+                   });
+        there.Wait();
+      }
+    });
+  }
+  for (std::thread& reader : readers) reader.join();
+}
+
+// `threads` of them, each with its part of the bytes; as many files as lanes.
+void Plain(const std::string& directory, uint64_t bytes, uint32_t threads, bool write) {
+  const SegmentStoreOptions options;
+  const size_t piece = write ? options.write_bytes_max : options.read_bytes_max;
+  std::vector<std::thread> workers;
+  for (uint32_t i = 0; i < threads; ++i) {
+    workers.emplace_back([&, i] {
+      const uint32_t files = absl::GetFlag(FLAGS_lanes);
+      const std::string path = directory + "/plain" + std::to_string(i % files);
+      const int flags =
+          (write ? O_RDWR | O_CREAT : O_RDONLY) | (absl::GetFlag(FLAGS_direct) ? O_DIRECT : 0);
+      const int file = open(path.c_str(), flags, 0600);
+      FOREBAY_CHECK(file >= 0);
+      WriteBuffer buffer(piece);
+      std::fill_n(buffer.data(), piece, 'x');
+      for (uint64_t at = 0; at + piece <= bytes / threads; at += piece) {
+        const auto offset = static_cast<off_t>(i / files * (bytes / threads) + at);
+        const ssize_t moved = write ? pwrite(file, buffer.data(), piece, offset)
+                                    : pread(file, buffer.data(), piece, offset);
+        FOREBAY_CHECK(moved == static_cast<ssize_t>(piece));
+        if (write) FOREBAY_CHECK(fdatasync(file) == 0);
+      }
+      close(file);
+    });
+  }
+  for (std::thread& worker : workers) worker.join();
+}
+
+struct Figures {
+  std::vector<double> store, plain, ratios;
+  void Add(double store_mb_s, double plain_mb_s) {
+    store.push_back(store_mb_s);
+    plain.push_back(plain_mb_s);
+    ratios.push_back(store_mb_s / plain_mb_s);
+  }
+  static double Median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    return values[values.size() / 2];
+  }
+  void Print(const char* name) const {
+    std::printf("%s: store %.0f MB/s, plain %.0f MB/s, ratio %.2f\n", name, Median(store),
+                Median(plain), Median(ratios));
+  }
+};
+
+void Recover(SegmentStore& store) {
+  Countdown recovered(1);
+  store.Recover({}, [&](const auto& recovery) {
+    FOREBAY_CHECK(recovery.ok());
+    recovered.Count();
+  });
+  recovered.Wait();
+}
+
+void Round(SegmentStore& store, const SegmentStoreOptions& options, Figures* write, Figures* read) {
+  const std::string& directory = options.directory;
+  const uint64_t bytes = absl::GetFlag(FLAGS_megabytes) << 20;
+  const uint64_t count = bytes / absl::GetFlag(FLAGS_payload_bytes);
+  const double megabytes = static_cast<double>(bytes) / 1e6;
+  auto begin = Clock::now();
+  double cpu = CpuSeconds();
+  const std::vector<PayloadId> ids = StoreWrite(store, count);
+  const double store_write = Seconds(begin);
+  const double write_cpu = CpuSeconds() - cpu;
+  begin = Clock::now();
+  Plain(directory, bytes, options.lanes, true);
+  write->Add(megabytes / store_write, megabytes / Seconds(begin));
+
+  // Evicts all.
+  const uint64_t all = options.bytes_max - options.completion_reserve_bytes;
+  FOREBAY_CHECK(store.budget().TryReserve(all));
+  store.budget().Unreserve(all);
+  begin = Clock::now();
+  cpu = CpuSeconds();
+  StoreRead(store, ids);
+  const double store_read = Seconds(begin);
+  const double read_cpu = CpuSeconds() - cpu;
+  begin = Clock::now();
+  Plain(directory, bytes, options.reads_max, false);
+  read->Add(megabytes / store_read, megabytes / Seconds(begin));
+  store.Free(ids);
+  store.Tick();  // unlinks
+  std::printf("  write %.0f against %.0f, read %.0f against %.0f MB/s; CPU s/GB %.2f, %.2f\n",
+              write->store.back(), write->plain.back(), read->store.back(), read->plain.back(),
+              write_cpu / megabytes * 1e3, read_cpu / megabytes * 1e3);
+}
+
+}  // namespace
+}  // namespace forebay::storage
+
+int main(int argc, char** argv) {
+  absl::ParseCommandLine(argc, argv);
+  std::string why;
+  const auto disk = forebay::io::NewDisk({.allow_uring = absl::GetFlag(FLAGS_uring)}, &why);
+  std::printf("%s\n", why.c_str());
+  const std::string directory = absl::GetFlag(FLAGS_directory) + "/spill_benchmark";
+  std::filesystem::create_directories(directory);
+  const auto options = forebay::storage::Options(directory);
+  forebay::storage::Figures write, read;
+  {
+    forebay::storage::SegmentStore store(disk.get(), options);
+    forebay::storage::Recover(store);
+    forebay::storage::Figures cold;  // the first round also takes memory from the system
+    forebay::storage::Round(store, options, &cold, &cold);
+    for (uint32_t i = 0; i < absl::GetFlag(FLAGS_rounds); ++i) {
+      forebay::storage::Round(store, options, &write, &read);
+    }
+  }
+  std::filesystem::remove_all(directory);
+  write.Print("spill_write");
+  read.Print("spill_read");
+}
