@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/prng.h"
@@ -120,6 +122,55 @@ TEST(PayloadBudget, StaysWithinItsLimitUnderThreads) {
   EXPECT_FALSE(over);
   EXPECT_EQ(budget->use().used_bytes, 0u);
   EXPECT_EQ(budget->use().waiters, 0u);
+}
+
+TEST(PayloadBudget, AsksTheEvictorForWhatIsShortBeforeAnybodyWaits) {
+  const auto budget = PayloadBudget::New(100, 20);
+  uint64_t cached = 60;
+  std::vector<std::pair<uint64_t, bool>> asked;
+  ASSERT_TRUE(budget->TryReserve(60));
+  budget->SetEvictor([&](uint64_t bytes, bool reading) {
+    asked.emplace_back(bytes, reading);
+    const uint64_t freed = std::min(bytes, cached);
+    cached -= freed;
+    budget->Unreserve(freed);
+    return freed;
+  });
+  EXPECT_TRUE(budget->TryReserve(20));
+  EXPECT_TRUE(asked.empty());
+  EXPECT_TRUE(budget->TryReserve(10));
+  bool admitted = false;
+  budget->Await(30, 1, [&] { admitted = true; });
+  EXPECT_TRUE(admitted);
+  EXPECT_EQ(cached, 20u);
+  // It fits the reserve.
+  bool read = false;
+  budget->AwaitRead(20, [&] { read = true; });
+  EXPECT_TRUE(read);
+  EXPECT_EQ(cached, 20u);
+  EXPECT_EQ(asked, (std::vector<std::pair<uint64_t, bool>>{{10, false}, {30, false}}));
+  // What can never fit evicts nothing.
+  EXPECT_FALSE(budget->TryReserve(81));
+  EXPECT_EQ(cached, 20u);
+  budget->SetEvictor(nullptr);
+}
+
+TEST(PayloadBudget, ReadsGoBeforeWhatWaitedLonger) {
+  const auto budget = PayloadBudget::New(100, 10);
+  ASSERT_TRUE(budget->TryReserve(90));
+  std::vector<int> admitted;
+  budget->Await(10, 1, [&] { admitted.push_back(1); });
+  budget->AwaitRead(30, [&] { admitted.push_back(2); });
+  const WaiterId third = budget->AwaitRead(100, [&] { admitted.push_back(3); });
+  EXPECT_EQ(budget->use().read_waiters, 2u);
+  EXPECT_EQ(budget->use().read_waiting_bytes, 130u);
+  EXPECT_EQ(budget->use().waiters, 1u);
+  budget->Unreserve(20);
+  EXPECT_EQ(admitted, std::vector<int>{2});
+  budget->Unreserve(60);
+  EXPECT_EQ(admitted, std::vector<int>{2});  // behind a read that does not fit yet
+  EXPECT_TRUE(budget->Cancel(third));
+  EXPECT_EQ(admitted, (std::vector<int>{2, 1}));
 }
 
 }  // namespace
