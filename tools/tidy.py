@@ -38,7 +38,7 @@ MAY_INCLUDE = {
     "storage": "base codec io",
     "node": f"base codec io storage {PURE_PARTS}",
     # Beyond node: the words it speaks with, and the payload bytes; see docs/decisions/2026-11-30-server-includes.md.
-    "server": "base node proto codec storage shard/messages.h ledger/messages.h ledger/step.h batch/layout.h",
+    "server": "base io node proto codec storage shard/messages.h ledger/messages.h ledger/step.h batch/layout.h",
     "client": "base codec proto include",
     "ctl": "base codec proto include",
     "main": "base codec io storage node server client ctl proto include",

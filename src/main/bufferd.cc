@@ -1,7 +1,8 @@
 // The daemon: reads its configuration, serves, and comes to a clean end on SIGTERM or SIGINT.
 //
 // Exit codes: 0 after a clean end, 2 for a wrong configuration, 3 when it cannot serve (a port is
-// taken), 4 when a second signal cut the end short.
+// taken), 4 when a second signal cut the end short, 5 when a log
+// has failed (its disk is full or broken).
 #include <unistd.h>
 
 #include <csignal>
@@ -32,6 +33,7 @@ sigset_t BlockEndSignals() {
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // an errno like others
   return signals;
 }
 

@@ -177,6 +177,11 @@ absl::Status Validate(const Config& config) {
         "memory.completion_reserve_bytes: is '", reserve,
         "', must be below memory.payload_bytes_max, which is ", config.memory_payload_bytes_max));
   }
+  if (config.storage_directory.empty() && !config.storage_segment_directory.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("storage.segment_directory: is '", config.storage_segment_directory,
+                     "', must be '' unless storage.directory is set"));
+  }
   if (config.tls_cert.empty() != config.tls_key.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(config.tls_cert.empty() ? "tls.cert" : "tls.key",

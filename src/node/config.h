@@ -33,6 +33,13 @@ struct Config {
   uint64_t memory_completion_reserve_bytes = 0;
   uint64_t memory_task_bytes_max = uint64_t{16} << 30;
   uint64_t memory_relief_after_ms = 1'000;
+  std::string storage_directory;
+  std::string storage_segment_directory;
+  std::string storage_io = "auto";
+  uint64_t storage_snapshot_log_bytes = uint64_t{256} << 20;
+  uint64_t storage_segment_bytes = uint64_t{256} << 20;
+  uint64_t storage_write_deadline_ms = 10'000;
+  uint64_t storage_gc_grace_ms = 60'000;
   uint64_t limits_rollout_bytes_max = uint64_t{1} << 30;
   uint64_t limits_frame_bytes_max = uint64_t{4} << 20;
   uint64_t limits_stream_bytes_max = uint64_t{32} << 20;

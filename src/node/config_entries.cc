@@ -58,6 +58,31 @@ std::vector<ConfigEntry> MemoryEntries() {
        10, kHourMs}};
 }
 
+std::vector<ConfigEntry> StorageEntries() {
+  return {
+      {"storage.directory", K::kText, &C::storage_directory, kFixed,
+       "Directory on a local disk from which the run goes on after any end of the daemon; empty: "
+       "the run lives in memory and ends with the daemon."},
+      {"storage.segment_directory", K::kText, &C::storage_segment_directory, kFixed,
+       "Directory for the bytes of rollouts, which may be on NFS; empty: in storage.directory."},
+      {"storage.io",
+       K::kChoice,
+       &C::storage_io,
+       kFixed,
+       "How files are written and read: io_uring where the kernel allows it, or threads.",
+       0,
+       UINT64_MAX,
+       {"auto", "threads"}},
+      {"storage.snapshot_log_bytes", K::kBytes, &C::storage_snapshot_log_bytes, kFixed,
+       "A machine's state is snapshotted when its log has grown by this.", 64 * 1024, kTiB},
+      {"storage.segment_bytes", K::kBytes, &C::storage_segment_bytes, kFixed,
+       "Size from which a file of rollouts is closed.", kMiB, kGiB},
+      {"storage.write_deadline_ms", K::kMilliseconds, &C::storage_write_deadline_ms, kFixed,
+       "A write that takes longer is done again in another file, if others go on.", 100, kHourMs},
+      {"storage.gc_grace_ms", K::kMilliseconds, &C::storage_gc_grace_ms, kFixed,
+       "How long a file of rollouts stays after the last one in it is used up.", 0, kHourMs}};
+}
+
 std::vector<ConfigEntry> LimitEntries() {
   return {{"limits.rollout_bytes_max", K::kBytes, &C::limits_rollout_bytes_max, kFixed,
            "Largest rollout, header and payload.", 1024, 16 * kGiB},
@@ -117,7 +142,8 @@ std::vector<ConfigEntry> BehaviourEntries() {
 const std::vector<ConfigEntry>& ConfigEntries() {
   static const auto* entries = [] {
     auto* all = new std::vector<ConfigEntry>();
-    for (auto& part : {ListenEntries(), MemoryEntries(), LimitEntries(), BehaviourEntries()}) {
+    for (auto& part :
+         {ListenEntries(), MemoryEntries(), StorageEntries(), LimitEntries(), BehaviourEntries()}) {
       all->insert(all->end(), part.begin(), part.end());
     }
     return all;

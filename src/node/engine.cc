@@ -30,14 +30,19 @@ absl::Status Engine::Ledger::Begin(Journal* journal, LogPosition applied) {
   if (journal == nullptr) {
     log = std::make_unique<NullLog<ledger::Command>>();
   } else {
-    auto opened = journal->OpenLog(state, applied,
-                                   {.post = [this](auto work) { serial.Post(std::move(work)); },
-                                    .committed = [this] { loop->OnCommitted(NowMs()); }});
+    auto opened = journal->OpenLog(
+        state, applied,
+        {.post = [serial = shared_serial](auto work) { serial->Post(std::move(work)); },
+         .committed = [this] { OnCommitted(); }});
     if (!opened.ok()) return opened.status();
     log = *std::move(opened);
   }
   loop.emplace(&state, log.get(), this, applied);
   return absl::OkStatus();
+}
+
+void Engine::Ledger::OnCommitted() {
+  if (!engine->closing_) loop->OnCommitted(NowMs());
 }
 
 void Engine::Ledger::OnReply(ledger::Tag tag, ledger::Reply&& reply) {
@@ -59,6 +64,12 @@ void Engine::Ledger::AcknowledgeShard(ShardId shard, uint64_t number) {
 }
 
 void Engine::Ledger::OnStepChanged(StepId step) {
+  const ledger::Step* changed = state.step(step);
+  if (changed != nullptr && changed->live() && changed->state != ledger::StepState::kOpen) {
+    std::vector<PayloadId> wanted;
+    for (const ledger::HeldRollout& rollout : changed->rollouts) wanted.push_back(rollout.payload);
+    engine->dead_->Want(wanted);
+  }
   // The watchers look at the loop from outside of it, after the command that changed the step.
   serial.Post([this, step] {
     for (size_t i = 0; i < step_waits.size();) {
@@ -93,14 +104,19 @@ absl::Status Engine::Shard::Begin(Journal* journal, LogPosition applied) {
   if (journal == nullptr) {
     log = std::make_unique<NullLog<shard::Command>>();
   } else {
-    auto opened = journal->OpenLog(state, applied,
-                                   {.post = [this](auto work) { serial.Post(std::move(work)); },
-                                    .committed = [this] { loop->OnCommitted(NowMs()); }});
+    auto opened = journal->OpenLog(
+        state, applied,
+        {.post = [serial = shared_serial](auto work) { serial->Post(std::move(work)); },
+         .committed = [this] { OnCommitted(); }});
     if (!opened.ok()) return opened.status();
     log = *std::move(opened);
   }
   loop.emplace(&state, log.get(), this, NowMs(), applied);
   return absl::OkStatus();
+}
+
+void Engine::Shard::OnCommitted() {
+  if (!engine->closing_) loop->OnCommitted(NowMs());
 }
 
 void Engine::Shard::OnReply(shard::Tag tag, shard::Reply&& reply) {
@@ -177,6 +193,15 @@ Engine::~Engine() {
     stopping_ = true;
   }
   if (timer_.joinable()) timer_.join();
+  closing_ = true;
+  // What is posted already may post to other loops; nothing begins any more.
+  for (size_t round = 0; round < 3; ++round) {
+    for (auto& shard : shards_) shard->serial.Flush();
+    ledger_.serial.Flush();
+  }
+  // Logs go within their loops, where their disk's answers run.
+  for (auto& shard : shards_) shard->serial.Post([s = shard.get()] { s->log.reset(); });
+  ledger_.serial.Post([this] { ledger_.log.reset(); });
   for (auto& shard : shards_) shard->serial.Flush();
   ledger_.serial.Flush();
 }

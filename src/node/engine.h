@@ -42,6 +42,8 @@ class DeadBytes {
     std::vector<PayloadId> wanted;
   };
   virtual absl::Status Recovered(const Named& named) = 0;
+  // A step will fetch these.
+  virtual void Want(const std::vector<PayloadId>& payloads) = 0;
 };
 
 class Engine {
@@ -148,6 +150,7 @@ class Engine {
     void OnStepChanged(StepId step) override;
     void OnAnnouncement(const ledger::Announcement& announcement) override;
     absl::Status Begin(Journal* journal, LogPosition applied);
+    void OnCommitted();
     void EndWaits(uint64_t now_ms);
 
     struct StepWait {
@@ -156,7 +159,9 @@ class Engine {
       StepWatcher watcher;
     };
     Engine* const engine;
-    Serial serial;
+    // The log's disk may answer after the engine has gone.
+    const std::shared_ptr<Serial> shared_serial = std::make_shared<Serial>();
+    Serial& serial = *shared_serial;
     ledger::State state;
     std::unique_ptr<Log<ledger::Command>> log;
     std::optional<LedgerLoop> loop;  // from Begin on
@@ -174,10 +179,12 @@ class Engine {
     void AcknowledgeLedger(uint64_t number) override;
     void OnSummary(const codec::ReadySummary& summary) override;
     absl::Status Begin(Journal* journal, LogPosition applied);
+    void OnCommitted();
 
     Engine* const engine;
     const ShardId id;
-    Serial serial;
+    const std::shared_ptr<Serial> shared_serial = std::make_shared<Serial>();
+    Serial& serial = *shared_serial;
     shard::State state;
     std::unique_ptr<Log<shard::Command>> log;
     std::optional<ShardLoop> loop;  // from Begin on
@@ -197,6 +204,7 @@ class Engine {
   Ledger ledger_;
   std::vector<std::unique_ptr<Shard>> shards_;
 
+  std::atomic<bool> closing_{false};
   absl::Mutex timer_mutex_;
   bool stopping_ ABSL_GUARDED_BY(timer_mutex_) = false;
   std::thread timer_;

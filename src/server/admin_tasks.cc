@@ -11,7 +11,6 @@
 #include "codec/actor_messages.h"
 #include "forebay/v1/admin.pb.h"
 #include "server/admin.h"
-#include "server/stores.h"
 
 namespace forebay::server {
 namespace {
@@ -96,24 +95,35 @@ void AddAt(std::shared_ptr<AddJob> job, size_t shard) {
       });
 }
 
-// The contents' ids, one a task.
-absl::StatusOr<std::vector<PayloadId>> StoreContents(storage::ContentStore* store,
-                                                     const v1::AddTasksRequest& request) {
-  std::string all;
-  std::vector<size_t> ends;
+// One a task.
+std::vector<std::string> ContentsOf(const v1::AddTasksRequest& request) {
+  std::vector<std::string> contents;
   for (const auto& task : request.tasks()) {
-    codec::AppendTaskContent(task.external_id(), task.payload(), task.attributes(), &all);
-    ends.push_back(all.size());
+    codec::AppendTaskContent(task.external_id(), task.payload(), task.attributes(),
+                             &contents.emplace_back());
   }
-  std::vector<std::string_view> items;
-  size_t begin = 0;
-  for (const size_t end : ends) {
-    items.push_back(std::string_view(all).substr(begin, end - begin));
-    begin = end;
+  return contents;
+}
+
+// Sends the tasks to their shards.
+void Distribute(std::shared_ptr<AddJob> job, SourceId source,
+                const std::vector<PayloadId>& contents) {
+  const node::Engine& engine = *job->context->engine;
+  job->by_shard.resize(engine.shards());
+  job->places.resize(engine.shards());
+  for (auto& part : job->by_shard) part.source = source;
+  for (int i = 0; i < job->request.tasks_size(); ++i) {
+    const auto& task = job->request.tasks(i);
+    const uint64_t hash = Hash64(task.external_id());
+    const size_t shard = engine.ShardOf(hash).value;
+    job->places[shard].push_back(i);
+    job->by_shard[shard].tasks.push_back(
+        {.external_hash = hash,
+         .content_hash = TaskContentHash(task.payload(), task.attributes()),
+         .content = contents[static_cast<size_t>(i)],
+         .weight = task.has_weight() ? static_cast<float>(task.weight()) : 1.0f});
   }
-  std::vector<PayloadId> ids(items.size());
-  FOREBAY_RETURN_IF_ERROR(store->Add(items, absl::MakeSpan(ids)));
-  return ids;
+  AddAt(std::move(job), 0);
 }
 
 void AddTasks(ServiceContext* context, v1::AddTasksRequest request,
@@ -131,25 +141,14 @@ void AddTasks(ServiceContext* context, v1::AddTasksRequest request,
   for (int i = 0; i < request.tasks_size(); ++i) {
     if (auto status = CheckTask(request.tasks(i), i); !status.ok()) return responder.Fail(status);
   }
-  auto contents = StoreContents(context->contents, request);
-  if (!contents.ok()) return responder.Fail(contents.status());
   auto job = std::make_shared<AddJob>(context, std::move(responder));
-  job->by_shard.resize(context->engine->shards());
-  job->places.resize(context->engine->shards());
-  for (auto& part : job->by_shard) part.source = source->id;
-  for (int i = 0; i < request.tasks_size(); ++i) {
-    const auto& task = request.tasks(i);
-    const uint64_t hash = Hash64(task.external_id());
-    const size_t shard = context->engine->ShardOf(hash).value;
-    job->places[shard].push_back(i);
-    job->by_shard[shard].tasks.push_back(
-        {.external_hash = hash,
-         .content_hash = TaskContentHash(task.payload(), task.attributes()),
-         .content = (*contents)[static_cast<size_t>(i)],
-         .weight = task.has_weight() ? static_cast<float>(task.weight()) : 1.0f});
-  }
   job->request = std::move(request);
-  AddAt(std::move(job), 0);
+  context->storage->AddContents(
+      ContentsOf(job->request),
+      [job, source = source->id](absl::StatusOr<std::vector<PayloadId>> contents) {
+        if (!contents.ok()) return job->responder.Fail(contents.status());
+        Distribute(job, source, *contents);
+      });
 }
 
 void SetQuarantine(ServiceContext* context, const v1::TaskNamesRequest& request, bool quarantine,

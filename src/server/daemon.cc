@@ -31,6 +31,7 @@ namespace {
 constexpr uint64_t kMessageBytesMin = uint64_t{16} << 20;
 // How often waits are counted, and payload memory is looked after.
 constexpr uint64_t kLookMs = 100;
+constexpr uint64_t kStorageLookMs = 20;
 constexpr auto kObserveTimeout = absl::Seconds(5);
 constexpr auto kDrainLook = std::chrono::milliseconds(20);
 constexpr auto kQuiet = std::chrono::milliseconds(500);
@@ -42,21 +43,26 @@ uint64_t RandomId() {
   return id;
 }
 
+// Without its log the daemon can promise nothing any more, and what it said before holds: whoever
+// starts it again finds all of it.
+void EndAtOnce(std::string_view log, const absl::Status& status) {
+  Log(LogLevel::kError, "the log has failed, so the daemon ends",
+      {{"log", std::string(log)}, {"why", std::string(status.message())}});
+  _exit(kLogFailed);
+}
+
 }  // namespace
 
-Daemon::Daemon(const node::Config& config)
+Daemon::Daemon(const node::Config& config, std::unique_ptr<RunStorage> storage)
     : config_(config),
       live_config_(config),
-      payloads_({.bytes_max = config.memory_payload_bytes_max,
-                 .completion_reserve_bytes = config.completion_reserve_bytes()}),
-      contents_(config.memory_task_bytes_max),
-      stores_(&payloads_, &contents_),
+      storage_(std::move(storage)),
       engine_(std::make_unique<node::Engine>(
           node::Engine::Options{.shards = static_cast<uint32_t>(config.shards),
                                 .run_seed = config.run_seed,
                                 .open_steps_max = static_cast<uint32_t>(config.steps_open_max)},
-          &stores_)),
-      push_port_(engine_.get(), &catalog_, &payloads_, &contents_, &metrics_),
+          storage_.get())),
+      push_port_(engine_.get(), &catalog_, storage_.get(), &metrics_),
       fetch_port_(engine_.get(), &clients_),
       relief_(&context_),
       push_stalls_(&context_, &push_watch_),
@@ -64,13 +70,14 @@ Daemon::Daemon(const node::Config& config)
   context_.engine = engine_.get();
   context_.catalog = &catalog_;
   context_.clients = &clients_;
-  context_.payloads = &payloads_;
-  context_.contents = &contents_;
+  context_.storage = storage_.get();
+  context_.payloads = storage_->payloads();
+  context_.contents = storage_->contents();
   context_.ticker = &ticker_;
   context_.config = &live_config_;
   context_.metrics = &metrics_;
   context_.started_ms = node::Engine::NowMs();
-  context_.run = RandomId();
+  context_.run = storage_->run();
   context_.renew_interval_ms = config.renew_interval_ms;
   context_.rollout_bytes_max = config.limits_rollout_bytes_max;
   context_.frame_bytes_max = config.limits_frame_bytes_max;
@@ -86,12 +93,31 @@ Daemon::~Daemon() {
 }
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const node::Config& config) {
-  std::unique_ptr<Daemon> daemon(new Daemon(config));
-  FOREBAY_RETURN_IF_ERROR(daemon->engine_->Begin(nullptr));
+  auto storage = RunStorage::Open(config, RandomId(), EndAtOnce);
+  if (!storage.ok()) return storage.status();
+  std::unique_ptr<Daemon> daemon(new Daemon(config, *std::move(storage)));
+  FOREBAY_RETURN_IF_ERROR(daemon->Begin());
   daemon->AddServices();
   FOREBAY_RETURN_IF_ERROR(daemon->Listen());
   daemon->ticker_.Start();
   return daemon;
+}
+
+absl::Status Daemon::Begin() {
+  FOREBAY_RETURN_IF_ERROR(engine_->Begin(storage_->journal()));
+  for (const std::string& note : storage_->notes()) {
+    Log(LogLevel::kInfo, "storage", {{"note", note}});
+  }
+  absl::Status status;
+  absl::Notification done;
+  engine_->OnLedger([&](node::LedgerLoop& loop, uint64_t) {
+    for (const ledger::Source& source : loop.state().sources()) {
+      status.Update(catalog_.Put(source.id, source.settings));
+    }
+    done.Notify();
+  });
+  done.WaitForNotification();
+  return status;
 }
 
 void Daemon::AddServices() {
@@ -104,20 +130,21 @@ void Daemon::AddServices() {
   AddClientMethods(&context_, &methods_);
   AddEvalMethods(&context_, &methods_);
   AddStatusMethods(&context_, &methods_);
+  ticker_.Add(kStorageLookMs, [this](uint64_t) { storage_->Tick(); });
   ticker_.Add(kLookMs, [this](uint64_t now_ms) { relief_.Tick(now_ms); });
   ticker_.Add(kLookMs, [this](uint64_t now_ms) { wait_sampler_.Tick(now_ms); });
   ticker_.Add(kLookMs, [this](uint64_t now_ms) { push_stalls_.Tick(now_ms); });
   live_config_.OnChange([this](const node::Config& changed) { Apply(changed); });
   const PushOptions push{
       .engine = &push_port_,
-      .store = &payloads_,
+      .store = storage_->payloads(),
       .limits = {.rollout_bytes_max = config_.limits_rollout_bytes_max,
                  .frames_in_flight_max = static_cast<uint32_t>(config_.limits_stream_frames_max),
                  .bytes_in_flight_max = config_.limits_stream_bytes_max},
       .watch = &push_watch_};
   methods_.AddStream("/forebay.v1.ActorService/Push", MakePushStream(push));
   methods_.AddStream("/forebay.v1.ActorService/PushGroup", MakePushGroupStream(push));
-  FetchOptions fetch{.engine = &fetch_port_, .store = &payloads_};
+  FetchOptions fetch{.engine = &fetch_port_, .store = storage_->payloads()};
   fetch.limits.frame_bytes_max = config_.limits_frame_bytes_max;
   fetch.limits.frame_bytes_default =
       std::min(fetch.limits.frame_bytes_default, config_.limits_frame_bytes_max);
@@ -128,8 +155,8 @@ void Daemon::AddServices() {
 }
 
 void Daemon::Apply(const node::Config& changed) {
-  payloads_.budget().SetLimits(changed.memory_payload_bytes_max,
-                               changed.completion_reserve_bytes());
+  storage_->payloads()->budget().SetLimits(changed.memory_payload_bytes_max,
+                                           changed.completion_reserve_bytes());
   context_.renew_interval_ms = changed.renew_interval_ms;
   SetLogLevel(changed.log_level);
 }

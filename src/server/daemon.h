@@ -30,14 +30,15 @@
 #include "server/push_port.h"
 #include "server/push_stalls.h"
 #include "server/run_metrics.h"
+#include "server/run_storage.h"
 #include "server/services.h"
-#include "server/stores.h"
 #include "server/ticker.h"
 #include "server/wait_sampler.h"
-#include "storage/content_store.h"
-#include "storage/ram_payload_store.h"
 
 namespace forebay::server {
+
+// The process's exit code when a log has failed.
+inline constexpr int kLogFailed = 5;
 
 class Daemon {
  public:
@@ -52,7 +53,9 @@ class Daemon {
   void LogCutOff() const;
 
  private:
-  explicit Daemon(const node::Config& config);
+  Daemon(const node::Config& config, std::unique_ptr<RunStorage> storage);
+  // Takes up the run that the storage holds.
+  absl::Status Begin();
   absl::Status Listen();
   absl::Status AddAuthorization(RpcServerOptions* options);
   void AddServices();
@@ -67,9 +70,7 @@ class Daemon {
   const node::Config config_;  // as it was at the start
   LiveConfig live_config_;
   RunMetrics metrics_;
-  storage::RamPayloadStore payloads_;
-  storage::ContentStore contents_;
-  Stores stores_;
+  const std::unique_ptr<RunStorage> storage_;
   Catalog catalog_;
   ClientTable clients_;
   std::unique_ptr<node::Engine> engine_;

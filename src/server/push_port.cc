@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/hash.h"
 #include "codec/actor_messages.h"
-#include "server/stores.h"
 
 namespace forebay::server {
 namespace {
@@ -151,7 +150,7 @@ void PushPort::Answer(Job* job) {
     if (job->outcomes[i].result == shard::PushResult::kAccepted) continue;
     if (job->payloads[i].value != 0) refused.push_back(job->payloads[i]);
   }
-  if (!refused.empty()) store_->Free(refused);
+  if (!refused.empty()) storage_->payloads()->Free(refused);
   metrics_->Pushed(job->outcomes);
   job->answer(std::move(job->outcomes));
 }
@@ -172,12 +171,7 @@ void PushPort::PushGroup(PushBatch batch, PushGroupRequest group, PushAnswer ans
   std::vector<PayloadId> payloads;
   for (const auto& rollout : batch.rollouts) payloads.push_back(rollout.payload);
   const size_t count = batch.rollouts.size();
-  auto refuse = [&](shard::PushOutcome outcome) {
-    store_->Free(payloads);
-    const std::vector<shard::PushOutcome> outcomes(count, outcome);
-    metrics_->Pushed(outcomes);
-    answer(outcomes);
-  };
+  auto refuse = [&](const shard::PushOutcome& outcome) { RefuseAll(payloads, outcome, answer); };
   const auto catalog = std::static_pointer_cast<const CatalogSnapshot>(batch.names);
   const auto* source = catalog->Find(group.source);
   if (source == nullptr) {
@@ -194,25 +188,43 @@ void PushPort::PushGroup(PushBatch batch, PushGroupRequest group, PushAnswer ans
   command.rollouts = std::move(batch.rollouts);
   std::string content;
   codec::AppendTaskContent(group.external_id, group.payload, "", &content);
-  const std::string_view item = content;
-  PayloadId content_id;
-  if (auto status = contents_->Add({&item, 1}, {&content_id, 1}); !status.ok()) {
-    return refuse(Invalid("group.payload", std::string(status.message())));
-  }
   command.task = {.external_hash = Hash64(group.external_id),
-                  .content_hash = TaskContentHash(group.payload, ""),
-                  .content = content_id};
+                  .content_hash = TaskContentHash(group.payload, "")};
+  storage_->AddContents(
+      {std::move(content)},
+      [this, command = std::move(command), payloads,
+       answer = std::move(answer)](absl::StatusOr<std::vector<PayloadId>> ids) mutable {
+        if (!ids.ok()) {
+          return RefuseAll(payloads, Invalid("group.payload", std::string(ids.status().message())),
+                           answer);
+        }
+        command.task.content = (*ids)[0];
+        PutGroup(std::move(command), std::move(payloads), std::move(answer));
+      });
+}
+
+void PushPort::RefuseAll(const std::vector<PayloadId>& payloads, const shard::PushOutcome& outcome,
+                         const PushAnswer& answer) {
+  storage_->payloads()->Free(payloads);
+  const std::vector<shard::PushOutcome> outcomes(payloads.size(), outcome);
+  metrics_->Pushed(outcomes);
+  answer(outcomes);
+}
+
+void PushPort::PutGroup(shard::PutGroup command, std::vector<PayloadId> payloads,
+                        PushAnswer answer) {
   const ShardId shard = engine_->ShardOf(command.task.external_hash);
   engine_->Ask<shard::PutRolloutsReply>(
       shard, std::move(command),
-      [this, payloads, answer = std::move(answer)](shard::PutRolloutsReply&& reply) {
+      [this, payloads = std::move(payloads),
+       answer = std::move(answer)](shard::PutRolloutsReply&& reply) {
         std::vector<PayloadId> refused;
         for (size_t i = 0; i < payloads.size() && i < reply.outcomes.size(); ++i) {
           if (reply.outcomes[i].result != shard::PushResult::kAccepted) {
             refused.push_back(payloads[i]);
           }
         }
-        if (!refused.empty()) store_->Free(refused);
+        if (!refused.empty()) storage_->payloads()->Free(refused);
         metrics_->Pushed(reply.outcomes);
         answer(std::move(reply.outcomes));
       });

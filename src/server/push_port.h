@@ -1,25 +1,24 @@
 // Takes what push streams have stored to the shards: rewards weighed, required columns checked, one
 // command a shard.
 //
-// Thread-safe. Engine, catalog and store outlive it.
+// Thread-safe. Engine, catalog and storage outlive it.
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "node/engine.h"
 #include "server/catalog.h"
 #include "server/grpc/push_stream.h"
 #include "server/run_metrics.h"
-#include "storage/content_store.h"
-#include "storage/payload_store.h"
+#include "server/run_storage.h"
 
 namespace forebay::server {
 
 class PushPort final : public PushEngine {
  public:
-  PushPort(node::Engine* engine, const Catalog* catalog, storage::PayloadStore* store,
-           storage::ContentStore* contents, RunMetrics* metrics)
-      : engine_(engine), catalog_(catalog), store_(store), contents_(contents), metrics_(metrics) {}
+  PushPort(node::Engine* engine, const Catalog* catalog, RunStorage* storage, RunMetrics* metrics)
+      : engine_(engine), catalog_(catalog), storage_(storage), metrics_(metrics) {}
 
   std::shared_ptr<const codec::NameTable> Names() override;
   void Push(PushBatch batch, PushAnswer answer) override;
@@ -30,11 +29,13 @@ class PushPort final : public PushEngine {
   // Those of `indexes`, or all.
   void PushTo(ShardId shard, std::shared_ptr<Job> job, std::vector<uint32_t> indexes);
   void Answer(Job* job);
+  void PutGroup(shard::PutGroup command, std::vector<PayloadId> payloads, PushAnswer answer);
+  void RefuseAll(const std::vector<PayloadId>& payloads, const shard::PushOutcome& outcome,
+                 const PushAnswer& answer);
 
   node::Engine* const engine_;
   const Catalog* const catalog_;
-  storage::PayloadStore* const store_;
-  storage::ContentStore* const contents_;
+  RunStorage* const storage_;
   RunMetrics* const metrics_;
 };
 

@@ -14,6 +14,7 @@
 #include "server/grpc/method_table.h"
 #include "server/live_config.h"
 #include "server/run_metrics.h"
+#include "server/run_storage.h"
 #include "server/task_names.h"
 #include "server/ticker.h"
 #include "storage/content_store.h"
@@ -25,7 +26,8 @@ struct ServiceContext {
   node::Engine* engine = nullptr;
   Catalog* catalog = nullptr;
   ClientTable* clients = nullptr;
-  storage::PayloadStore* payloads = nullptr;
+  RunStorage* storage = nullptr;
+  storage::PayloadStore* payloads = nullptr;  // of the storage
   storage::ContentStore* contents = nullptr;
   Ticker* ticker = nullptr;
   LiveConfig* config = nullptr;

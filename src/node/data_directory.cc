@@ -1,0 +1,110 @@
+#include "node/data_directory.h"
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/check.h"
+#include "storage/log_blocking.h"
+
+namespace forebay::node {
+namespace {
+
+constexpr char kFile[] = "run";
+constexpr uint64_t kFormat = 1;
+constexpr size_t kFileBytesMax = 4096;
+
+absl::StatusOr<std::string> ReadWhole(storage::Blocking* disk, const std::string& path) {
+  auto file = disk->Open(path, io::OpenMode::kRead);
+  if (!file.ok()) return file.status();
+  std::string bytes(kFileBytesMax, '\0');
+  auto size = disk->Read(*file, 0, absl::MakeSpan(bytes));
+  if (!size.ok()) return size.status();
+  bytes.resize(*size);
+  return bytes;
+}
+
+// Aside, then renamed: after a crash the file is the old one or the new one.
+absl::Status Replace(storage::Blocking* disk, const std::string& folder, const std::string& bytes) {
+  const std::string path = absl::StrCat(folder, "/", kFile), aside = absl::StrCat(path, ".tmp");
+  absl::Status gone = disk->Unlink(aside);
+  if (!gone.ok() && io::ErrorOf(gone) != ENOENT) return gone;
+  auto file = disk->Open(aside, io::OpenMode::kCreate);
+  if (!file.ok()) return file.status();
+  FOREBAY_RETURN_IF_ERROR(disk->Write(*file, 0, bytes));
+  FOREBAY_RETURN_IF_ERROR(disk->Sync(*file));
+  FOREBAY_RETURN_IF_ERROR(disk->Rename(aside, path));
+  return disk->SyncDirectory(folder);
+}
+
+absl::Status Differs(const char* entry, uint64_t is, uint64_t was, const std::string& folder) {
+  return absl::FailedPreconditionError(
+      absl::StrCat(entry, ": is ", is, ", but the run in ", folder, " was begun with ", was,
+                   "; set it so, or give storage.directory a new path for a new run"));
+}
+
+}  // namespace
+
+std::string EncodeIdentity(const RunIdentity& identity) {
+  return absl::StrCat("format: ", kFormat, "\nrun: ", identity.run, "\nseed: ", identity.run_seed,
+                      "\nshards: ", identity.shards, "\nstarts: ", identity.incarnation, "\n");
+}
+
+absl::StatusOr<RunIdentity> DecodeIdentity(std::string_view text) {
+  std::map<std::string, uint64_t> values;
+  for (const absl::string_view line :
+       absl::StrSplit(absl::string_view(text.data(), text.size()), '\n', absl::SkipEmpty())) {
+    const std::vector<std::string> parts = absl::StrSplit(line, ": ");
+    uint64_t value = 0;
+    if (parts.size() != 2 || !absl::SimpleAtoi(parts[1], &value) ||
+        !values.emplace(parts[0], value).second) {
+      return absl::DataLossError(absl::StrCat("the line '", line, "' is no 'name: number'"));
+    }
+  }
+  for (const char* name : {"format", "run", "seed", "shards", "starts"}) {
+    if (!values.contains(name)) return absl::DataLossError(absl::StrCat("lacks '", name, "'"));
+  }
+  if (values["format"] != kFormat) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("format: is ", values["format"], ", this program reads ", kFormat));
+  }
+  return RunIdentity{.run = values["run"],
+                     .run_seed = values["seed"],
+                     .shards = values["shards"],
+                     .incarnation = values["starts"]};
+}
+
+absl::StatusOr<DataDirectory> DataDirectory::Open(io::Disk* disk, const std::string& path,
+                                                  const RunIdentity& wanted) {
+  storage::Blocking blocking(disk);
+  FOREBAY_RETURN_IF_ERROR(blocking.MakeDirectory(path));
+  auto lock = storage::DirectoryLock::Take(path);
+  if (!lock.ok()) return lock.status();
+  const std::string file = absl::StrCat(path, "/", kFile);
+  RunIdentity identity = wanted;
+  auto bytes = ReadWhole(&blocking, file);
+  if (bytes.ok()) {
+    auto found = DecodeIdentity(*bytes);
+    if (!found.ok()) {
+      return absl::Status(found.status().code(),
+                          absl::StrCat(file, ": ", found.status().message()));
+    }
+    identity = *found;
+    if (identity.shards != wanted.shards) {
+      return Differs("shards", wanted.shards, identity.shards, path);
+    }
+    if (identity.run_seed != wanted.run_seed) {
+      return Differs("run.seed", wanted.run_seed, identity.run_seed, path);
+    }
+  } else if (io::ErrorOf(bytes.status()) != ENOENT) {
+    return bytes.status();
+  }
+  ++identity.incarnation;
+  FOREBAY_RETURN_IF_ERROR(Replace(&blocking, path, EncodeIdentity(identity)));
+  return DataDirectory(path, identity, *std::move(lock));
+}
+
+}  // namespace forebay::node

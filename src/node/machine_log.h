@@ -1,0 +1,60 @@
+// A machine's log on disk, with snapshots of the machine's state when the log has grown.
+//
+// Belongs to the machine's loop; not thread-safe. The state outlives it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "codec/archive.h"
+#include "node/log.h"
+#include "storage/log_writer.h"
+#include "storage/snapshot_writer.h"
+
+namespace forebay::node {
+
+template <class Command, class State>
+class MachineLog final : public Log<Command> {
+ public:
+  MachineLog(const State& state, std::unique_ptr<storage::LogWriter> writer,
+             std::unique_ptr<storage::SnapshotWriter> snapshots, uint64_t snapshot_log_bytes)
+      : state_(state),
+        writer_(std::move(writer)),
+        snapshots_(std::move(snapshots)),
+        snapshot_log_bytes_(snapshot_log_bytes) {}
+
+  void Append(LogPosition position, const Command& command) override {
+    record_.clear();
+    codec::Writer writer(&record_);
+    writer(command);
+    since_snapshot_ += record_.size();
+    writer_->Append(position, record_);
+  }
+  LogPosition committed() const override { return writer_->durable(); }
+
+  void Applied(LogPosition position) override {
+    if (since_snapshot_ < snapshot_log_bytes_ || snapshots_->busy()) return;
+    since_snapshot_ = 0;
+    std::string bytes;
+    codec::Writer writer(&bytes);
+    state_.Snapshot(writer);
+    snapshots_->Write(position, storage::ChunksOf(std::move(bytes)),
+                      [this](absl::StatusOr<LogPosition> keep_from) {
+                        // One that failed leaves the log as long as it is; the next comes in its
+                        // time.
+                        if (keep_from.ok()) writer_->TruncateBefore(*keep_from);
+                      });
+  }
+
+ private:
+  const State& state_;
+  const std::unique_ptr<storage::LogWriter> writer_;
+  const std::unique_ptr<storage::SnapshotWriter> snapshots_;
+  const uint64_t snapshot_log_bytes_;
+  uint64_t since_snapshot_ = 0;
+  std::string record_;  // keeps its memory
+};
+
+}  // namespace forebay::node

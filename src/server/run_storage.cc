@@ -1,0 +1,170 @@
+#include "server/run_storage.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "base/check.h"
+#include "base/hash.h"
+#include "storage/log_blocking.h"
+#include "storage/ram_payload_store.h"
+
+namespace forebay::server {
+namespace {
+
+constexpr uint32_t kLogWorkers = 4;
+constexpr uint32_t kSegmentWorkers = 16;
+constexpr size_t kLostNotesMax = 10;
+
+std::unique_ptr<io::Disk> NewDisk(const node::Config& config, const char* what, uint32_t workers,
+                                  std::vector<std::string>* notes) {
+  std::string why;
+  auto disk =
+      io::NewDisk({.workers_max = workers, .allow_uring = config.storage_io == "auto"}, &why);
+  notes->push_back(absl::StrCat(what, " by ", std::string(disk->name()), ": ", why));
+  return disk;
+}
+
+}  // namespace
+
+uint64_t TaskContentHash(std::string_view payload, std::string_view attributes) {
+  return HashCombine(Hash64(payload), Hash64(attributes, 1));
+}
+
+RunStorage::RunStorage(const node::Config& config, uint64_t run)
+    : run_(run), directory_(config.storage_directory), contents_(config.memory_task_bytes_max) {}
+
+absl::StatusOr<std::unique_ptr<RunStorage>> RunStorage::Open(const node::Config& config,
+                                                             uint64_t new_run, Failed failed) {
+  std::unique_ptr<RunStorage> storage(new RunStorage(config, new_run));
+  if (config.storage_directory.empty()) {
+    storage->payloads_ = std::make_unique<storage::RamPayloadStore>(storage::RamPayloadStoreOptions{
+        .bytes_max = config.memory_payload_bytes_max,
+        .completion_reserve_bytes = config.completion_reserve_bytes()});
+    return storage;
+  }
+  FOREBAY_RETURN_IF_ERROR(storage->OpenDirectory(config, failed));
+  return storage;
+}
+
+absl::Status RunStorage::OpenDirectory(const node::Config& config, const Failed& failed) {
+  log_disk_ = NewDisk(config, "logs", kLogWorkers, &notes_);
+  segment_disk_ = NewDisk(config, "segments", kSegmentWorkers, &notes_);
+  auto data = node::DataDirectory::Open(
+      log_disk_.get(), directory_,
+      {.run = run_, .run_seed = config.run_seed, .shards = config.shards});
+  if (!data.ok()) return data.status();
+  data_.emplace(*std::move(data));
+  run_ = data_->identity().run;
+  const node::JournalOptions options{.directory = directory_,
+                                     .incarnation = data_->identity().incarnation,
+                                     .nonce = node::Engine::NowMs() | 1,
+                                     .snapshot_log_bytes = config.storage_snapshot_log_bytes,
+                                     .failed = failed};
+  journal_ = std::make_unique<node::DirectoryJournal>(log_disk_.get(), options);
+  FOREBAY_RETURN_IF_ERROR(OpenContents(options, failed));
+  const std::string& segments = config.storage_segment_directory;
+  const std::string& folder = segments.empty() ? directory_ : segments;
+  FOREBAY_RETURN_IF_ERROR(storage::Blocking(segment_disk_.get()).MakeDirectory(folder));
+  auto store = std::make_unique<storage::SegmentStore>(
+      segment_disk_.get(),
+      storage::SegmentStoreOptions{.directory = folder,
+                                   .cluster = absl::StrCat(absl::Hex(run_, absl::kZeroPad16)),
+                                   .incarnation = data_->identity().incarnation,
+                                   .seed = options.nonce,
+                                   .bytes_max = config.memory_payload_bytes_max,
+                                   .completion_reserve_bytes = config.completion_reserve_bytes(),
+                                   .want_bytes_max = config.memory_payload_bytes_max / 4,
+                                   .segment_bytes = config.storage_segment_bytes,
+                                   .gc_grace_ms = config.storage_gc_grace_ms,
+                                   .write_deadline_ms = config.storage_write_deadline_ms,
+                                   .now_ms = node::Engine::NowMs});
+  segments_ = store.get();
+  payloads_ = std::move(store);
+  return absl::OkStatus();
+}
+
+absl::Status RunStorage::OpenContents(const node::JournalOptions& options, const Failed& failed) {
+  const std::string folder = absl::StrCat(directory_, "/", storage::kContentsMachine);
+  storage::Blocking disk(log_disk_.get());
+  FOREBAY_RETURN_IF_ERROR(disk.MakeDirectory(folder));
+  auto recovered = storage::RecoverContents(disk, folder, &contents_);
+  if (!recovered.ok()) return recovered.status();
+  notes_.insert(notes_.end(), recovered->notes.begin(), recovered->notes.end());
+  content_log_ = std::make_unique<storage::ContentLog>(
+      log_disk_.get(),
+      storage::LogOptions{
+          .directory = folder, .incarnation = options.incarnation, .nonce = options.nonce},
+      *recovered, &contents_,
+      [serial = contents_serial_](auto work) { serial->Post(std::move(work)); },
+      [failed](absl::Status status) { failed(storage::kContentsMachine, status); });
+  return absl::OkStatus();
+}
+
+RunStorage::~RunStorage() {
+  // Within its loop, where its disk's answers run.
+  contents_serial_->Post([this] { content_log_.reset(); });
+  contents_serial_->Flush();
+}
+
+void RunStorage::AddContents(std::vector<std::string> items, Added done) {
+  if (content_log_ == nullptr) {
+    const std::vector<std::string_view> views(items.begin(), items.end());
+    std::vector<PayloadId> ids(items.size());
+    if (auto status = contents_.Add(views, absl::MakeSpan(ids)); !status.ok()) {
+      return done(std::move(status));
+    }
+    return done(std::move(ids));
+  }
+  contents_serial_->Post([this, items = std::move(items), done = std::move(done)]() mutable {
+    const std::vector<std::string_view> views(items.begin(), items.end());
+    content_log_->Add(views, std::move(done));
+  });
+}
+
+void RunStorage::Tick() {
+  if (segments_ != nullptr) segments_->Tick();
+}
+
+uint64_t RunStorage::FreePayloadBytes() const {
+  const auto use = payloads_->budget().use();
+  uint64_t taken = use.used_bytes + use.waiting_bytes + use.completion_reserve_bytes;
+  if (segments_ != nullptr) {
+    // Cached bytes give way.
+    const storage::StoreUse cached = segments_->store_use();
+    const uint64_t gives_way = cached.resident_bytes > cached.wanted_bytes
+                                   ? cached.resident_bytes - cached.wanted_bytes
+                                   : 0;
+    taken -= std::min(taken, gives_way);
+  }
+  return taken < use.bytes_max ? use.bytes_max - taken : 0;
+}
+
+absl::Status RunStorage::Recovered(const Named& named) {
+  for (const auto& machine : journal_->recovered()) {
+    notes_.push_back(absl::StrCat(machine.name, ": ", machine.log.records,
+                                  " records after snapshot ", machine.log.snapshot.value, ", ",
+                                  machine.log.bytes, " bytes in ", machine.log.seconds, " s"));
+    for (const std::string& note : machine.log.notes) notes_.push_back(note);
+  }
+  absl::Notification done;
+  absl::StatusOr<storage::StoreRecovery> found = absl::UnknownError("");
+  segments_->Recover(named.payloads, [&](absl::StatusOr<storage::StoreRecovery> answer) {
+    found = std::move(answer);
+    done.Notify();
+  });
+  done.WaitForNotification();
+  if (!found.ok()) return found.status();
+  notes_.push_back(absl::StrCat("segments: ", found->segments, " with ", found->payloads,
+                                " payloads, ", found->dead_segments, " to be removed, ",
+                                found->lost.size(), " payloads lost"));
+  for (size_t i = 0; i < found->lost.size() && i < kLostNotesMax; ++i) {
+    notes_.push_back(absl::StrCat("payload ", absl::Hex(found->lost[i].id.value),
+                                  " is lost: ", found->lost[i].why));
+  }
+  payloads_->Want(named.wanted);
+  return absl::OkStatus();
+}
+
+}  // namespace forebay::server

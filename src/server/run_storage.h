@@ -1,0 +1,85 @@
+// Where a run's data lies: in memory alone, or in a directory from which it goes on after any end
+// of the process.
+//
+// Thread-safe after Open. It outlives the engine.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "io/disk.h"
+#include "node/config.h"
+#include "node/data_directory.h"
+#include "node/directory_journal.h"
+#include "node/engine.h"
+#include "node/serial.h"
+#include "storage/content_log.h"
+#include "storage/content_store.h"
+#include "storage/payload_store.h"
+#include "storage/segment_store.h"
+
+namespace forebay::server {
+
+class RunStorage final : public node::DeadBytes {
+ public:
+  // `failed`: called when a log has failed, so that nothing is committed any more.
+  using Failed = std::function<void(std::string_view log, const absl::Status&)>;
+  static absl::StatusOr<std::unique_ptr<RunStorage>> Open(const node::Config& config,
+                                                          uint64_t new_run, Failed failed);
+
+  ~RunStorage() override;
+
+  storage::PayloadStore* payloads() { return payloads_.get(); }
+  storage::ContentStore* contents() { return &contents_; }
+  // Null: in memory.
+  node::Journal* journal() { return journal_.get(); }
+  uint64_t run() const { return run_; }
+  // Of a run in memory "".
+  const std::string& directory() const { return directory_; }
+  const storage::SegmentStore* segments() const { return segments_; }
+
+  // Stores task contents: all or none. `done` is called once, when they are as safe as the run is.
+  using Added = absl::AnyInvocable<void(absl::StatusOr<std::vector<PayloadId>>)>;
+  void AddContents(std::vector<std::string> items, Added done);
+  // Looks at what takes too long; every 10 ms or so.
+  void Tick();
+  // What was found at the start, for the daemon's log.
+  std::vector<std::string> notes() const { return notes_; }
+
+  void FreePayloads(const std::vector<PayloadId>& ids) override { payloads_->Free(ids); }
+  void FreeContents(const std::vector<PayloadId>& ids) override { contents_.Kill(ids); }
+  void Want(const std::vector<PayloadId>& ids) override { payloads_->Want(ids); }
+  uint64_t FreePayloadBytes() const override;
+  absl::Status Recovered(const Named& named) override;
+
+ private:
+  RunStorage(const node::Config& config, uint64_t run);
+  absl::Status OpenDirectory(const node::Config& config, const Failed& failed);
+  absl::Status OpenContents(const node::JournalOptions& options, const Failed& failed);
+
+  uint64_t run_;
+  std::string directory_;
+  std::vector<std::string> notes_;
+  // Disks go last: they wait for what is under way.
+  std::unique_ptr<io::Disk> log_disk_, segment_disk_;
+  std::optional<node::DataDirectory> data_;
+  storage::ContentStore contents_;
+  std::unique_ptr<storage::PayloadStore> payloads_;
+  storage::SegmentStore* segments_ = nullptr;  // payloads_, when it is one
+  std::unique_ptr<node::DirectoryJournal> journal_;
+  const std::shared_ptr<node::Serial> contents_serial_ = std::make_shared<node::Serial>();
+  std::unique_ptr<storage::ContentLog> content_log_;
+};
+
+// What makes two tasks of one id the same task.
+uint64_t TaskContentHash(std::string_view payload, std::string_view attributes);
+
+}  // namespace forebay::server
