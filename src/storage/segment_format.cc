@@ -41,6 +41,7 @@ struct HeadFields {
   uint64_t bytes = 0;
   uint32_t header_bytes = 0;
   uint32_t crc = 0;
+  uint8_t zeros[32] = {};
 };
 static_assert(sizeof(HeadFields) == kRecordHeadBytes);
 
@@ -75,6 +76,11 @@ uint32_t HeadCrc(const HeadFields& fields) {
 }
 uint32_t TrailerCrc(const TrailerFields& fields) {
   return Crc32c({reinterpret_cast<const char*>(&fields), sizeof(fields) - 4});
+}
+
+template <size_t N>
+bool AllZero(const uint8_t (&bytes)[N]) {
+  return std::all_of(bytes, bytes + N, [](uint8_t byte) { return byte == 0; });
 }
 
 absl::Status Damaged(const char* what) { return absl::DataLossError(what); }
@@ -185,7 +191,7 @@ absl::StatusOr<RecordHead> DecodeRecordHead(std::string_view bytes) {
                         .header_bytes = fields.header_bytes,
                         .crc = fields.crc};
   if (head.bytes == 0 || head.bytes > kSegmentBytesMax || head.header_bytes > head.bytes ||
-      PlaceOf(head.id).check != FoldCrc(head.crc)) {
+      PlaceOf(head.id).check != FoldCrc(head.crc) || !AllZero(fields.zeros)) {
     return Damaged("record head: fields");
   }
   return head;
@@ -234,7 +240,8 @@ absl::StatusOr<SegmentTrailer> DecodeSegmentTrailer(std::string_view end, uint64
   if (trailer.index_offset % kSegmentPage != 0 || trailer.index_offset < kSegmentPage ||
       trailer.index_offset > file_bytes ||
       RoundUp(trailer.index_bytes() + kSegmentTrailerBytes, kSegmentPage) !=
-          file_bytes - trailer.index_offset) {
+          file_bytes - trailer.index_offset ||
+      !AllZero(fields.zeros)) {
     return Damaged("segment trailer: fields");
   }
   return trailer;
@@ -275,13 +282,11 @@ absl::Status ScanSegment(std::string_view contents,
     const PayloadPlace place = head.ok() ? PlaceOf(head->id) : PayloadPlace{};
     const bool here = head.ok() && place.segment == header->name.number && place.offset == at &&
                       head->bytes <= contents.size() - at - kRecordHeadBytes;
-    if (!here) {  // the end of a batch, or a torn one: the next begins a page
-      at = RoundUp(at + 1, kSegmentPage);
-      continue;
-    }
-    const std::string_view bytes = contents.substr(at + kRecordHeadBytes, head->bytes);
-    if (Crc32c(bytes) != head->crc) {  // do not trust its length either
-      at = RoundUp(at + 1, kSegmentPage);
+    const std::string_view bytes =
+        here ? contents.substr(at + kRecordHeadBytes, head->bytes) : std::string_view();
+    // Between records there may be anything: zeros, or what is left of a torn one.
+    if (!here || Crc32c(bytes) != head->crc) {
+      at += kRecordAlignment;
       continue;
     }
     found({*head, bytes});

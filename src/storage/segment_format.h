@@ -19,11 +19,13 @@
 namespace forebay::storage {
 
 // Writes begin at multiples of a page, so that what is synced is never written again, and direct
-// access is possible. Records begin at multiples of kRecordAlignment.
+// access is possible. Records begin at multiples of kRecordAlignment, a head's length: with a head
+// at the end of a page the payload begins the next one.
 inline constexpr uint64_t kSegmentPage = 4096;
 inline constexpr uint64_t kRecordAlignment = 64;
-inline constexpr uint64_t kRecordHeadBytes = 32;
+inline constexpr uint64_t kRecordHeadBytes = 64;
 inline constexpr uint64_t kSegmentTrailerBytes = 64;
+static_assert(kRecordHeadBytes % kRecordAlignment == 0);
 inline constexpr uint64_t kSegmentBytesMax = uint64_t{1} << 30;
 inline constexpr uint32_t kSegmentNumberMax = (1u << 24) - 1;
 static_assert(kSegmentBytesMax / kRecordAlignment == 1u << 24, "24 bits of an id name the record");

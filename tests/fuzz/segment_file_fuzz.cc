@@ -59,7 +59,8 @@ std::string Repaired(std::string file) {
   };
   if (file.size() < 2 * kSegmentPage) return file;
   put(kSegmentPage - 4, Crc32c(std::string_view(file).substr(0, kSegmentPage - 4)));
-  put(kSegmentPage + 4, Crc32c(std::string_view(file).substr(kSegmentPage + 8, 24)));
+  put(kSegmentPage + 4,
+      Crc32c(std::string_view(file).substr(kSegmentPage + 8, kRecordHeadBytes - 8)));
   const size_t trailer = file.size() - kSegmentTrailerBytes;
   put(file.size() - 4, Crc32c(std::string_view(file).substr(trailer, kSegmentTrailerBytes - 4)));
   return file;

@@ -23,8 +23,7 @@ constexpr uint64_t kBudget = 20 << 20;
 
 uint64_t NowMs() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
 }
 
 // A store with somebody who ticks and looks at its memory.
@@ -57,8 +56,7 @@ class Running {
   // Waits for memory, then for the disk.
   PayloadId Write(const std::string& bytes) {
     std::promise<void> admitted;
-    store.budget().Await(PayloadBuilder::Footprint(bytes.size()), 0,
-                         [&] { admitted.set_value(); });
+    store.budget().Await(PayloadBuilder::Footprint(bytes.size()), 0, [&] { admitted.set_value(); });
     admitted.get_future().get();
     PayloadBuilder builder(&store.budget(), bytes.size());
     builder.Append(bytes, 0);

@@ -116,6 +116,7 @@ TEST(SegmentFormat, ScansPastATornBatch) {
     file.resize(RoundUp(file.size(), kRecordAlignment));
   };
   add("one", false);
+  file.resize(2 * kSegmentPage - kRecordHeadBytes);
   add("two", false);
   file.resize(RoundUp(file.size(), kSegmentPage));
   add(std::string(10'000, 'x'), true);

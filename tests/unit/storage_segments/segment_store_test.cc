@@ -32,7 +32,8 @@ TEST(SegmentStore, AcknowledgesWhatIsSyncedAndReadsItFromMemoryAndDisk) {
   Host host(Small());
   host.Recover();
   Prng prng(1);
-  for (const size_t size : {1u, 31u, 32u, 33u, 4'000u, 4'096u, 65'000u, 65'536u, 200'000u}) {
+  for (const size_t size :
+       {1u, 63u, 64u, 65u, 4'000u, 4'032u, 4'096u, 65'000u, 65'536u, 200'000u}) {
     const PutRef put = StartPut(*host.store, RandomText(prng, size));
     EXPECT_FALSE(put->answer.has_value());
     EXPECT_EQ(put->id.value, 0u);
