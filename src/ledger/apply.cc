@@ -166,8 +166,8 @@ codec::VersionState State::CurrentVersionState() const {
 }
 
 // How many rollouts admission has to let in so that the step can be filled: its groups with all
-// their attempts, and for each share of the budget (a source on a shard) but one a group that does
-// not fit in whole.
+// their attempts (what is held may be more: groups that were pushed whole have any size), and for
+// each share of the budget (a source on a shard) but one a group that does not fit in whole.
 uint64_t State::RolloutsWanted(const Step& step) const {
   if (step.state != StepState::kOpen) return step.totals.rollouts;
   if (step.spec.groups == 0) {
@@ -193,7 +193,12 @@ uint64_t State::RolloutsWanted(const Step& step) const {
   if (sources == 0) return 0;
   const double mean =
       weights > 0 ? weighted / weights : static_cast<double>(sum) / static_cast<double>(sources);
-  return static_cast<uint64_t>(std::ceil(step.spec.groups * mean)) +
+  const auto rollouts = [mean](uint64_t groups) {
+    return static_cast<uint64_t>(std::ceil(static_cast<double>(groups) * mean));
+  };
+  const uint64_t held = std::min<uint64_t>(step.groups.size(), step.spec.groups);
+  return std::max(rollouts(step.spec.groups),
+                  step.totals.rollouts + rollouts(step.spec.groups - held)) +
          (sources * options_.shards - 1) * largest;
 }
 

@@ -202,6 +202,17 @@ TEST_F(Versions, AdmissionAllowsForWhatSharesRoundOff) {
   EXPECT_EQ(many.shards[0].Last<codec::VersionState>()->rollouts_per_version, 60 + 5 * 8);
 }
 
+TEST_F(Versions, AdmissionAllowsForGroupsThatAreLargerThanAttemptsAre) {
+  ASSERT_TRUE(h.Run(OpenStep{h.generation, StepId(1), h.Spec(5)}).ok());
+  h.shards[0].AddReady({.rollouts = 3});
+  h.Summarize();
+  EXPECT_EQ(Told().rollouts_per_version, 20);
+  // One that was pushed whole: with 5 x 4 admitted, the last group could never be begun.
+  h.shards[0].AddReady({.rollouts = 9});
+  h.Summarize();
+  EXPECT_EQ(Told().rollouts_per_version, 3 + 9 + 3 * 4);
+}
+
 TEST_F(Versions, AreSentOnlyWhenSomethingChanged) {
   const size_t before = h.shards[0].Count<codec::VersionState>();
   ASSERT_TRUE(h.Run(ReportAdoption{"e", {0, 0}, 1, 1}).ok());
