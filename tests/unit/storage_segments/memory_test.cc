@@ -73,6 +73,7 @@ TEST_F(Memory, KeepsWhatIsHeldAndMakesOthersWaitForIt) {
   host.store->budget().Await(kFootprint, 0, [&] { admitted = true; });
   host.Advance(100);
   EXPECT_FALSE(admitted);
+  for (const PutRef& put : puts) EXPECT_TRUE(InMemory(put->id));
   held->views.pop_back();
   host.Advance(20);
   EXPECT_TRUE(admitted);

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -53,8 +52,7 @@ std::vector<std::string> Scan(std::string_view file) {
 }
 
 TEST(SegmentFormat, ReadsTheFilesOfVersion1) {
-  const auto path = std::filesystem::path(__FILE__).parent_path() / "golden" / "version1.seg";
-  std::ifstream stream(path, std::ios::binary);
+  std::ifstream stream(FOREBAY_GOLDEN "/segment-v1.seg", std::ios::binary);
   const std::string file{std::istreambuf_iterator<char>(stream), {}};
   EXPECT_EQ(file, ExampleSegment());
   const auto header = DecodeSegmentHeader(file);
