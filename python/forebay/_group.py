@@ -23,8 +23,11 @@ def push_group(
     rollouts: Sequence[Rollout],
     timeout: float,
 ) -> List[PushResult]:
-    """Pushes one group, whole or not at all; the results are in the order of the rollouts."""
-    group.request_id = random_id()
+    """Pushes one group, whole or not at all; the results are in the order of the rollouts.
+
+    A header that was pushed before has its request id, and is told as a duplicate.
+    """
+    group.request_id = group.request_id or random_id()
     body = group.encode()
     first = b"\x2a" + varint(len(body)) + body
     parts: List[Any] = []

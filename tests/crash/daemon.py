@@ -1,0 +1,98 @@
+"""A bufferd that is killed and started again on one directory. One thread uses it."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import time
+
+START_TIMEOUT_S = 60.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class StartFailed(Exception):
+    """It ended by itself, or does not listen."""
+
+
+class Daemon:
+    def __init__(self, binary: str, folder: pathlib.Path, config: dict[str, str]) -> None:
+        self._binary, self._folder, self.config = binary, folder, dict(config)
+        self.port, self.look_port = free_port(), free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.kills = 0
+
+    @property
+    def log_path(self) -> pathlib.Path:
+        return self._folder / "bufferd.log"
+
+    def target(self, port: int) -> str:
+        return f"127.0.0.1:{port}"
+
+    def launch(self, port: int) -> None:
+        """Starts it, and does not wait until it listens."""
+        config = {
+            "listen.grpc": self.target(port),
+            "listen.unix": "",
+            "listen.http": "",
+            "storage.directory": str(self._folder / "data"),
+            **self.config,
+        }
+        command = [self._binary, *(f"--{name}={value}" for name, value in config.items())]
+        with self.log_path.open("ab") as log:
+            log.write(f"---- start on port {port}\n".encode())
+            log.flush()
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def start(self, port: int) -> float:
+        """Returns how many seconds it took until it listened."""
+        begin = time.monotonic()
+        self.launch(port)
+        while not self._listens(port):
+            if self.ended():
+                raise StartFailed(f"bufferd ended with {self.exit_code()}: {self.log_tail()}")
+            if time.monotonic() > begin + START_TIMEOUT_S:
+                raise StartFailed(f"bufferd does not listen after {START_TIMEOUT_S:.0f} s: {self.log_tail()}")
+            time.sleep(0.01)
+        return time.monotonic() - begin
+
+    def _listens(self, port: int) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    def ended(self) -> bool:
+        return self._process is None or self._process.poll() is not None
+
+    def exit_code(self) -> int | None:
+        return None if self._process is None else self._process.returncode
+
+    def kill(self) -> bool:
+        """kill -9; False if it had ended by itself, which nothing here makes it do."""
+        assert self._process is not None
+        alive = self._process.poll() is None
+        if alive:
+            os.kill(self._process.pid, signal.SIGKILL)
+            self.kills += 1
+        self._process.wait()
+        return alive
+
+    def stop(self) -> int:
+        """SIGTERM; its exit code."""
+        assert self._process is not None
+        if self._process.poll() is None:
+            self._process.terminate()
+        try:
+            return self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
+    def log_tail(self, lines: int = 15) -> str:
+        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
