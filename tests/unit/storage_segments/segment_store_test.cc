@@ -133,12 +133,15 @@ TEST(SegmentStore, RecoveryNamesWhatIsNotThereAndUnlinksWhatNobodyNames) {
   const PayloadId gone = IdOf({.segment = 900, .offset = 4096, .check = 7});
   const PayloadId never =
       IdOf({.segment = PlaceOf(kept->id).segment, .offset = 64 * 3, .check = 1});
-  const StoreRecovery recovery = again.Recover({gone, never, kept->id, PayloadId(0)});
+  // The place of a payload, but the id of one that was there before.
+  const PayloadId earlier = PayloadId(kept->id.value ^ 1);
+  const StoreRecovery recovery = again.Recover({gone, never, kept->id, earlier, PayloadId(0)});
   EXPECT_EQ(recovery.payloads, 1u);
   EXPECT_EQ(recovery.last_number, 900u);
-  ASSERT_EQ(recovery.lost.size(), 2u);
+  ASSERT_EQ(recovery.lost.size(), 3u);
   EXPECT_EQ(again.Read(kept->id), kept->bytes);
   EXPECT_EQ(again.Load({gone})->answer->code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(again.Load({earlier})->answer->code(), absl::StatusCode::kNotFound);
   EXPECT_GT(recovery.dead_segments, 0u);
   again.Advance(again.options.gc_grace_ms + 100);
   again.Settle();
