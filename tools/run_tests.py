@@ -5,6 +5,7 @@
     ./dev test asan tsan                        the tests in sanitized builds
     ./dev test unit transcripts                 some suites
     ./dev test sim --minutes 60 [--seed S]      the simulator for as long as you like
+    ./dev test crash --rounds 500 [--seed S]    kills of a loaded daemon
     ./dev test fuzz --seconds 60                libFuzzer, so long on each decoder
     ./dev test integration -- -k drain -x       what follows -- goes to pytest or to ctest
 
@@ -26,6 +27,7 @@ import suites  # noqa: E402
 
 CI_SIM_MINUTES = 5.0
 CI_FUZZ_SECONDS = 5
+CI_CRASH_ROUNDS = 20
 MAX_PRINTED_LINES = 1500
 
 
@@ -33,7 +35,8 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suites", nargs="*", metavar="suite", help=", ".join(suites.SUITES))
     parser.add_argument("--minutes", type=float, default=CI_SIM_MINUTES, help="of simulation")
-    parser.add_argument("--seed", help="the simulator's first seed")
+    parser.add_argument("--seed", help="the simulator's first seed, or of the schedule of kills")
+    parser.add_argument("--rounds", type=int, default=CI_CRASH_ROUNDS, help="of kills")
     parser.add_argument("--seconds", type=int, default=CI_FUZZ_SECONDS, help="of fuzzing, for each decoder")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2)
     own, extra = sys.argv[1:], []
@@ -90,6 +93,7 @@ def main() -> int:
         minutes=arguments.minutes,
         seconds=arguments.seconds,
         seed=arguments.seed,
+        rounds=arguments.rounds,
         extra=arguments.extra,
         alone=len(arguments.suites) == 1,
         by_hand=bool(arguments.suites),

@@ -48,6 +48,7 @@ class Context:
     minutes: float
     seconds: int
     seed: str | None
+    rounds: int
     extra: list[str]
     alone: bool  # The only suite of this call: its output is shown as it comes.
     by_hand: bool  # Named on the command line, so not CI's share.
@@ -255,6 +256,17 @@ def simulator(context: Context, options: list[str], timeout: float, preset: str 
     return with_reports(count_program(*context.run([str(program), *options], environment, timeout)), reports)
 
 
+def run_crash(context: Context) -> Result:
+    """Kills of a loaded daemon; a fresh schedule each time, whose seed is printed and replays."""
+    result = build(context, "release", ["bufferd"])
+    if result.failed:
+        return result
+    seed = ["--seed", context.seed] if context.seed else []
+    command = [sys.executable, "tests/crash/main.py", "--rounds", str(context.rounds), *seed, *context.extra]
+    environment = {"FOREBAY_BIN": str(context.tree("release") / "bin"), "PYTHONPATH": str(context.root / "python")}
+    return count_program(*context.run(command, environment, SUITE_TIMEOUT_S + 20 * context.rounds))
+
+
 # Fresh histories each time; the seed is printed and replays.
 CI_SIM_MINUTES = 5
 # Some of them under AddressSanitizer: for the bytes that they touch, not for the rules.
@@ -328,12 +340,13 @@ SUITES: dict[str, Callable[[Context], Result]] = {
     "mutations": run_mutations,
     "python": run_python,
     "integration": run_integration,
+    "crash": run_crash,
     "sim": run_sim,
     "fuzz": run_fuzz,
     "asan": run_asan,
     "tsan": run_tsan,
 }
 # CI's share in its order: first what wants the machine for itself, then what shares it with five minutes of simulation.
-QUIET = ["tidy", "unit", "transcripts", "simulation", "mutations", "python", "integration"]
+QUIET = ["tidy", "unit", "transcripts", "simulation", "mutations", "python", "integration", "crash"]
 # asan and tsan run by hand, and before a release: whole builds of their own, whose time on two cores is not measured yet.
 BESIDE_SIMULATION = ["fuzz"]

@@ -49,6 +49,15 @@ def wrong_column(mb: fb.MicroBatch, index: int) -> str:
     return ""
 
 
+def wrong_partial(partial: fb.Partial, tag: int) -> str:
+    """The name of a column of an unfinished attempt that is not what was saved as `tag`."""
+    (held,) = partial.sequences
+    for name, saved in rollout_arrays(tag).items():
+        if held[name].tobytes() != (saved if isinstance(saved, bytes) else saved.tobytes()):
+            return f"{name} of {tag:#x}"
+    return ""
+
+
 def digest(mb: fb.MicroBatch) -> str:
     """Of all bytes of a micro-batch but of columns that were put later."""
     out = hashlib.blake2b(digest_size=16)

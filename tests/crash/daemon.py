@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import time
+import urllib.request
 
 START_TIMEOUT_S = 60.0
 
@@ -25,7 +26,7 @@ class StartFailed(Exception):
 class Daemon:
     def __init__(self, binary: str, folder: pathlib.Path, config: dict[str, str]) -> None:
         self._binary, self._folder, self.config = binary, folder, dict(config)
-        self.port, self.look_port = free_port(), free_port()
+        self.port, self.look_port, self.http_port = free_port(), free_port(), free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self.kills = 0
 
@@ -41,7 +42,7 @@ class Daemon:
         config = {
             "listen.grpc": self.target(port),
             "listen.unix": "",
-            "listen.http": "",
+            "listen.http": self.target(self.http_port),
             "storage.directory": str(self._folder / "data"),
             **self.config,
         }
@@ -60,12 +61,18 @@ class Daemon:
                 raise StartFailed(f"bufferd ended with {self.exit_code()}: {self.log_tail()}")
             if time.monotonic() > begin + START_TIMEOUT_S:
                 raise StartFailed(f"bufferd does not listen after {START_TIMEOUT_S:.0f} s: {self.log_tail()}")
-            time.sleep(0.01)
+            time.sleep(0.01)  # poll: until it listens
         return time.monotonic() - begin
 
     def _listens(self, port: int) -> bool:
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    def metric(self, name: str) -> float:
+        """The sum of a metric over its labels; 0 if the daemon has none of this name."""
+        with urllib.request.urlopen(f"http://{self.target(self.http_port)}/metrics", timeout=10) as page:
+            lines = page.read().decode().splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
 
     def ended(self) -> bool:
         return self._process is None or self._process.poll() is not None

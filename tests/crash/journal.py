@@ -47,7 +47,8 @@ class Facts:
     pushed: dict[int, Pushed] = field(default_factory=dict)  # by tag
     pushing: dict[int, Pushed] = field(default_factory=dict)  # in doubt
     evaluated: int = 0
-    partials: dict[int, int] = field(default_factory=dict)  # attempt: tag of what was saved
+    partials: dict[int, tuple[int, int]] = field(default_factory=dict)  # attempt: tag and version of what was saved
+    floor: int = 0  # newest version that a step may have made
     sealed: SealedStep | None = None  # the step that is trained now
     committing: SealedStep | None = None  # in doubt
     committed: dict[int, int] = field(default_factory=dict)  # step: plan hash

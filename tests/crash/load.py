@@ -13,13 +13,13 @@ from typing import Any
 
 import forebay as fb
 import numpy as np
-from content import digest, eval_reward, reward_of, rollout, tag_of, task, task_number, wrong_column
+from content import digest, eval_reward, reward_of, rollout, tag_of, task, task_number, wrong_column, wrong_partial
 from forebay import _group
 from forebay._messages import actor as actor_wire
 from journal import Journal, Pushed, SealedStep
 
 TRAIN, EVAL, OFFLINE = "math", "held-out", "offline"
-GROUP_SIZE, STEP_GROUPS, MAX_LAG = 4, 8, 4
+GROUP_SIZE, STEP_GROUPS, MAX_LAG = 4, 8, 6
 TASKS_AT_FIRST, TASKS_AT_ONCE, EVAL_TASKS, EVAL_ATTEMPTS = 200, 20, 6, 2
 ACTORS, THREADS_PER_ACTOR, SLOTS = 3, 3, 6
 CALL_TIMEOUT_S = 60.0
@@ -166,12 +166,7 @@ class Load:
             facts.evaluated += 1
 
     def _answer(self, run: fb.Run, a: Any, rng: random.Random) -> None:
-        with self.journal as facts:
-            saved = facts.partials.pop(a.id, None)
-        if saved is not None:
-            held = a.partial
-            right = held is not None and tag_of(held.tokens) == saved
-            self.journal.check("partial_kept", right, f"attempt {a.id:#x} was saved, and continues {held!r}")
+        self._check_partial(a)
         kind = rng.random()
         if kind < 0.03:
             return a.fail("a die fell so")
@@ -181,7 +176,7 @@ class Load:
         version = min(a.version.number, a.partial.versions[0][1]) if a.partial is not None else a.version.number
         made = rollout(tag, version)
         if kind < 0.15:
-            return self._save_partial(a, tag, made)
+            return self._save_partial(a, tag, version, made)
         with self.journal as facts:
             facts.pushing[tag] = Pushed(TRAIN, a.id, a.task_id)
         try:
@@ -201,10 +196,20 @@ class Load:
             good = (actor_wire.PUSH_RESULT_ACCEPTED, actor_wire.PUSH_RESULT_DUPLICATE, actor_wire.PUSH_RESULT_LATE)
             self.journal.check("late_reward", outcome in good, f"was answered with {outcome}")
 
-    def _save_partial(self, a: Any, tag: int, made: fb.Rollout) -> None:
+    def _check_partial(self, a: Any) -> None:
+        """What was saved comes with the attempt, unless it is of weights that have become too old."""
+        with self.journal as facts:
+            tag, version = facts.partials.pop(a.id, (None, 0))
+            too_old = facts.floor - version > MAX_LAG
+        if tag is None or (a.partial is None and too_old):
+            return
+        wrong = "nothing" if a.partial is None else wrong_partial(a.partial, tag)
+        self.journal.check("partial_kept", not wrong, f"attempt {a.id:#x}, version {version} of {facts.floor}: {wrong}")
+
+    def _save_partial(self, a: Any, tag: int, version: int, made: fb.Rollout) -> None:
         # Before the answer comes, somebody else may have the attempt.
         with self.journal as facts:
-            facts.partials[a.id] = tag
+            facts.partials[a.id] = (tag, version)
         try:
             taken = a.save_partial(made) is not fb.PushResult.LATE
         except fb.Stale:
@@ -265,7 +270,7 @@ class Load:
                 self._check(step, sealed, mb)
             self._stop.wait(rng.uniform(0.0, 0.15))
         with self.journal as facts:
-            facts.committing = sealed
+            facts.committing, facts.floor = sealed, step.next_version.number
         version = step.commit()
         self.journal.commit_acknowledged(sealed)
         self._publish(trainer, version)

@@ -11,6 +11,7 @@ replays settings, loads and the schedule of kills, as far as time allows. Ends w
 from __future__ import annotations
 
 import argparse
+import collections
 import os
 import pathlib
 import random
@@ -40,9 +41,10 @@ class Crash:
         self.journal = Journal()
         self.rounds = rounds
         self.recovery_s: list[float] = []
+        self.moved = {"written": 0.0, "evicted": 0.0, "read_back": 0.0}
         self.base = {
             "shards": str(self.rng.choice([1, 2])),
-            "memory.payload_bytes_max": self.rng.choice(["24MiB", "64MiB"]),
+            "memory.payload_bytes_max": self.rng.choice(["16MiB", "24MiB", "64MiB"]),
             "storage.segment_bytes": "1MiB",
             "storage.snapshot_log_bytes": self.rng.choice(["64KiB", "256KiB"]),
         }
@@ -88,13 +90,15 @@ class Crash:
         self._settle()
         assert self.holder is not None
         self.holder.take_leases()
-        time.sleep(max(0.0, begin + kill_after - time.monotonic()))
+        time.sleep(max(0.0, begin + kill_after - time.monotonic()))  # poll: nothing; the instant is the seed's
+        for kind in self.moved:
+            self.moved[kind] += self.daemon.metric(f'forebay_store_moved_bytes_total{{kind="{kind}"')
         alive = self.daemon.kill()
         self.journal.check("lives", alive, f"bufferd had ended with {self.daemon.exit_code()}: {self.daemon.log_tail()}")
         facts = self.journal.snapshot()
         for seconds in in_recovery:
             self.daemon.launch(self.daemon.look_port)
-            time.sleep(seconds)
+            time.sleep(seconds)  # poll: nothing; the instant is the seed's
             self.daemon.kill()
         if looks:
             self._look(facts)
@@ -122,7 +126,7 @@ class Crash:
             with self.journal as facts:
                 if len(facts.committed) > steps + 1:
                     break
-            time.sleep(0.05)
+            time.sleep(0.05)  # poll: until a step is committed
         self.journal.check("goes_on", len(self.journal.facts.committed) > steps, f"no step in {PROGRESS_S:.0f} s")
         self.load.repeat_tasks(self.load.admin, self.rng)
         assert self.holder is not None
@@ -156,6 +160,7 @@ def main() -> int:
     checked: dict[str, int] = {}
     failed: set[str] = set()
     kills, recoveries = 0, []
+    moved: collections.Counter[str] = collections.Counter()
     for first in range(0, arguments.rounds, ROUNDS_PER_RUN):
         folder = pathlib.Path(tempfile.mkdtemp(prefix="forebay-crash-"))
         crash = Crash(find_bufferd(), folder, f"{seed}/{first}", min(ROUNDS_PER_RUN, arguments.rounds - first))
@@ -165,6 +170,7 @@ def main() -> int:
         failed |= crash.journal.failed_checks
         kills += crash.daemon.kills
         recoveries += crash.recovery_s
+        moved.update(crash.moved)
         if good or not arguments.keep:
             shutil.rmtree(folder, ignore_errors=True)
         else:
@@ -173,7 +179,8 @@ def main() -> int:
         print(f"{name:<20}{count:>9} checks{'   FAILED' * (name in failed)}")
     print(
         f"seed {seed}: {arguments.rounds} rounds, {kills} kills, {time.monotonic() - begin:.0f} s, "
-        f"recovery {sum(recoveries) / len(recoveries):.2f} s, at most {max(recoveries):.2f} s"
+        f"recovery {sum(recoveries) / len(recoveries):.2f} s, at most {max(recoveries):.2f} s; "
+        + ", ".join(f"{size / 1e6:.0f} MB {kind}" for kind, size in moved.items())
     )
     print(f"{len(checked) - len(failed)} passed, {len(failed)} failed")
     return 1 if failed else 0
