@@ -175,6 +175,38 @@ void AddMemory(const Observation& seen, MetricFamilies* out) {
   out->Gauge("forebay_table_bytes", "Memory of the shards' tables.", D(seen.table_bytes));
 }
 
+void AddStorage(const StorageFacts& storage, MetricFamilies* out) {
+  if (!storage.durable) return;
+  const storage::StoreUse& use = storage.use;
+  const std::pair<const char*, uint64_t> segments[] = {
+      {"open", use.segments_open}, {"sealed", use.segments_sealed}, {"dead", use.segments_dead}};
+  for (const auto& [state, count] : segments) {
+    out->Gauge("forebay_store_segments", "Files of rollouts.", D(count), {{"state", state}});
+  }
+  const std::pair<const char*, uint64_t> bytes[] = {
+      {"file", use.file_bytes},     {"live", use.live_bytes},
+      {"pinned", use.pinned_bytes}, {"resident", use.resident_bytes},
+      {"wanted", use.wanted_bytes}, {"waiting", use.waiting_bytes}};
+  for (const auto& [kind, count] : bytes) {
+    out->Gauge("forebay_store_bytes", "Bytes of the store of rollouts.", D(count),
+               {{"kind", kind}});
+  }
+  const std::pair<const char*, uint64_t> moved[] = {{"written", use.written_bytes},
+                                                    {"evicted", use.evicted_bytes},
+                                                    {"read_back", use.read_back_bytes}};
+  for (const auto& [kind, count] : moved) {
+    out->Counter("forebay_store_moved_bytes_total", "Bytes to and from the store.", D(count),
+                 {{"kind", kind}});
+  }
+  out->Counter("forebay_store_syncs_total", "fdatasync calls of the store.", D(use.syncs));
+  out->Counter("forebay_store_failed_writes_total", "Writes that ended with an error.",
+               D(use.failed_writes));
+  out->Counter("forebay_store_damaged_total", "Payloads whose bytes were wrong twice.",
+               D(use.damaged));
+  out->Gauge("forebay_store_trouble", "1 while the store has trouble, with its kind.",
+             storage.trouble.kind.empty() ? 0 : 1, {{"kind", storage.trouble.kind}});
+}
+
 void AddSteps(const Observation& seen, MetricFamilies* out) {
   const auto& c = seen.ledger;
   const std::pair<const char*, uint64_t> events[] = {
@@ -336,6 +368,7 @@ std::string MetricsPage(const Observation& seen, const RunMetrics& run,
     AddSourceState(source, seen.idle_reason, &out);
   }
   AddMemory(seen, &out);
+  AddStorage(seen.storage, &out);
   AddSteps(seen, &out);
   AddClients(seen, &out);
   AddRun(run, &out);

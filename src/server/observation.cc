@@ -244,6 +244,13 @@ void Observe(ServiceContext* context, std::function<void(std::shared_ptr<Observa
   out->draining = context->draining;
   out->shards = context->engine->shards();
   out->payloads = context->payloads->use();
+  if (const auto* segments = context->storage->segments()) {
+    out->storage = {.durable = true, .use = segments->store_use(), .trouble = segments->trouble()};
+    const uint64_t now_ms = node::Engine::NowMs(), since_ms = out->storage.trouble.since_ms;
+    if (!out->storage.trouble.kind.empty() && now_ms > since_ms) {
+      out->storage.trouble_ms = now_ms - since_ms;
+    }
+  }
   out->contents = context->contents->use();
   out->process = ReadProcess();
   out->uptime_ms = node::Engine::NowMs() - context->started_ms;

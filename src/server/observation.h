@@ -65,6 +65,14 @@ struct ProcessFacts {
   uint64_t open_files = 0;
 };
 
+// Of a run in a directory.
+struct StorageFacts {
+  bool durable = false;
+  storage::StoreUse use;
+  storage::StoreTrouble trouble;
+  uint64_t trouble_ms = 0;  // how long it has lasted
+};
+
 struct Observation {
   bool draining = false;
   uint32_t shards = 0;
@@ -91,6 +99,7 @@ struct Observation {
   ledger::Counters ledger;
 
   storage::PayloadUse payloads;
+  StorageFacts storage;
   storage::ContentUse contents;
   ProcessFacts process;
   uint64_t uptime_ms = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -19,6 +20,18 @@ std::string Bytes(uint64_t bytes) {
 }
 
 std::string Seconds(uint64_t ms) { return absl::StrCat(ms / 1000, " s"); }
+
+void AddStorage(const Observation& seen, std::vector<std::string>* reasons) {
+  const storage::StoreTrouble& trouble = seen.storage.trouble;
+  if (trouble.kind.empty()) return;
+  std::string reason = absl::StrCat("the store of rollouts is ", trouble.kind, " since ",
+                                    Seconds(seen.storage.trouble_ms), ": ", trouble.what);
+  if (!trouble.path.empty()) absl::StrAppend(&reason, " (", trouble.path, ")");
+  if (trouble.waiting_bytes > 0) {
+    absl::StrAppend(&reason, "; ", Bytes(trouble.waiting_bytes), " wait to be written");
+  }
+  reasons->push_back(std::move(reason));
+}
 
 void AddMemory(const Observation& seen, std::vector<std::string>* reasons) {
   const auto& budget = seen.payloads.budget;
@@ -114,6 +127,7 @@ VerdictLimits LimitsOf(const node::Config& config) {
 Judgement Judge(const Observation& seen, const VerdictLimits& limits) {
   Judgement out;
   if (seen.draining) out.reasons.push_back("the daemon is draining: it hands out nothing more");
+  AddStorage(seen, &out.reasons);
   AddMemory(seen, &out.reasons);
   AddSteps(seen, limits, &out.reasons);
   AddActors(seen, limits, &out.reasons);

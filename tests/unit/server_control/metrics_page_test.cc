@@ -22,6 +22,7 @@ Observation Busy() {
   source.counters.dropped[static_cast<size_t>(shard::DropReason::kStale)] = 3;
   seen.sources.push_back(source);
   seen.engines.push_back({.name = "e0", .behind = 2});
+  seen.storage.durable = true;
   return seen;
 }
 

@@ -125,5 +125,22 @@ TEST(SourceReason, SaysWhyNothingIsHandedOut) {
   EXPECT_EQ(ReasonOf(source, "memory"), "paused");
 }
 
+TEST(Verdict, NamesWhatIsWrongWithTheStore) {
+  Observation seen;
+  seen.storage.durable = true;
+  EXPECT_EQ(Judge(seen, VerdictLimits()).verdict, VerdictKind::kOk);
+  seen.storage.trouble = {.kind = "full",
+                          .what = "write: ENOSPC, No space left on device",
+                          .path = "/data/segments/3.seg",
+                          .waiting_bytes = 3 << 20};
+  seen.storage.trouble_ms = 12'345;
+  const auto judged = Judge(seen, VerdictLimits());
+  EXPECT_EQ(judged.verdict, VerdictKind::kDegraded);
+  ASSERT_EQ(judged.reasons.size(), 1u);
+  EXPECT_EQ(judged.reasons[0],
+            "the store of rollouts is full since 12 s: write: ENOSPC, No space left on device "
+            "(/data/segments/3.seg); 3.0 MiB wait to be written");
+}
+
 }  // namespace
 }  // namespace forebay::server
