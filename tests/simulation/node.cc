@@ -239,15 +239,30 @@ void Node::ServeWaiting() {
 // with that spent too, a group is dropped: of a source that the step does not take if there is one,
 // else the youngest incomplete one.
 void Node::FreeUpMemory() {
-  if (waiting_.empty()) return;
   const std::vector<SourceId> wanted = WantedSources();
+  const auto first = static_cast<uint32_t>(dice_->Below(shards()));
+  if (!wanted.empty() && Starved(wanted)) DropForBudget(wanted, first, 2 * shards(), shards());
+  if (waiting_.empty()) return;
   if (LetIn(GroupPlace::kOldestOpen, wanted, 1)) return;
   if (LetIn(GroupPlace::kSettled, wanted, SIZE_MAX)) return;
   if (payloads_.Fits(waiting_.front().bytes)) return ServeWaiting();
-  const auto first = static_cast<uint32_t>(dice_->Below(shards()));
   // The second round spares nothing.
   const uint32_t rounds = wanted.empty() ? 1 : 2;
-  DropForBudget(wanted, first, rounds * shards());
+  DropForBudget(wanted, first, rounds * shards(), 0);
+}
+
+// Actors wait for memory, and none of them generates for the step.
+bool Node::Starved(const std::vector<SourceId>& wanted) const {
+  bool starved = false;
+  for (const auto& host : shards_) {
+    const shard::Primary& primary = host->loop->primary();
+    starved |= primary.waiters() > 0 && primary.ShortOfMemory(wanted);
+    for (const shard::SourceView& view : host->state->Sources()) {
+      const bool counts = std::ranges::find(wanted, view.source) != wanted.end();
+      if (counts && view.in_flight > 0) return false;
+    }
+  }
+  return starved;
 }
 
 bool Node::LetIn(GroupPlace place, const std::vector<SourceId>& wanted, size_t most) {
@@ -277,16 +292,17 @@ std::vector<SourceId> Node::WantedSources() const {
   return wanted;
 }
 
-// Of the first of `left` shards that has something to drop, from `shard` on; in the last round of
-// all shards nothing is spared.
-void Node::DropForBudget(const std::vector<SourceId>& spared, uint32_t shard, uint32_t left) {
-  if (left == 0) return;
+// Of the first shard that has something to drop, from `shard` on, while more than `end` are left;
+// in the last round of all shards nothing is spared.
+void Node::DropForBudget(const std::vector<SourceId>& spared, uint32_t shard, uint32_t left,
+                         uint32_t end) {
+  if (left == end) return;
   shard::DropForBudget drop;
   if (left > shards()) drop.spared = spared;
   AskShard<shard::CountReply>(ShardId(static_cast<uint8_t>(shard)), std::move(drop),
-                              [this, spared, shard, left](const shard::CountReply& reply) {
+                              [this, spared, shard, left, end](const shard::CountReply& reply) {
                                 if (reply.count > 0) return stats_->Count(Fault::kBudgetDrop);
-                                DropForBudget(spared, (shard + 1) % shards(), left - 1);
+                                DropForBudget(spared, (shard + 1) % shards(), left - 1, end);
                               });
 }
 

@@ -120,7 +120,9 @@ class Node {
   bool LetIn(GroupPlace place, const std::vector<SourceId>& wanted, size_t most);
   // Of the oldest step that lacks groups; none if there is no such step.
   std::vector<SourceId> WantedSources() const;
-  void DropForBudget(const std::vector<SourceId>& spared, uint32_t shard, uint32_t left);
+  bool Starved(const std::vector<SourceId>& wanted) const;
+  void DropForBudget(const std::vector<SourceId>& spared, uint32_t shard, uint32_t left,
+                     uint32_t end);
   // What is not taken is the caller's, who frees it, unless the shard has done so.
   void FreeRefused(PayloadId payload);
   void Die(const std::vector<PayloadId>& payloads, Payloads* store);

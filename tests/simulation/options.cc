@@ -136,6 +136,9 @@ HistoryOptions DrawHistory(uint64_t seed) {
                               ? static_cast<double>(o.tokens_per_step)
                               : o.groups_per_step * 2'500.0 * (1 + o.length_drift);
     o.payload_bytes_max = static_cast<uint64_t>(tokens * 10 * (3 + 3 * dice.Unit())) + 100'000;
+    // With memory full, what is freed for the step goes round by the mixture, a group a second: a
+    // step that takes from a source of little weight would be filled, and long after it should.
+    for (SourceSettings& source : o.sources) source.weight = o.step_source > 0 ? 1 : source.weight;
   }
   if (dice.OneIn(2)) o.closed_groups_max = static_cast<uint32_t>(dice.Between(4, 200));
   o.source_change = Maybe(dice, 0.2);
