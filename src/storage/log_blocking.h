@@ -5,14 +5,16 @@
 // answer would never come.
 #pragma once
 
+#include <condition_variable>
 #include <functional>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/notification.h"
 #include "absl/types/span.h"
 #include "base/check.h"
 #include "io/disk.h"
@@ -66,15 +68,20 @@ class Blocking {
  private:
   template <class T, class Start>
   T Await(Start start) {
-    absl::Notification answered;
-    T result{absl::UnknownError("never answered")};
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::optional<T> result;
     start([&](T answer) {
-      result = std::move(answer);
-      answered.Notify();
+      // Notified with the lock held: the waiter takes both away as soon as it can.
+      std::lock_guard lock(mutex);
+      result.emplace(std::move(answer));
+      changed.notify_one();
     });
-    while (turn_ && !answered.HasBeenNotified()) FOREBAY_CHECK(turn_());
-    answered.WaitForNotification();
-    return result;
+    // In virtual time the answer comes within a turn, on this very thread.
+    while (turn_ && !result.has_value()) FOREBAY_CHECK(turn_());
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&result] { return result.has_value(); });
+    return *std::move(result);
   }
 
   io::Disk* const disk_;

@@ -3,18 +3,18 @@
 
 #include <gtest/gtest.h>
 
+#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "storage/log_blocking.h"
 #include "storage/log_recovery.h"
 #include "storage/log_writer.h"
@@ -27,15 +27,16 @@ class TestLoop {
  public:
   LogPost post() {
     return [this](absl::AnyInvocable<void()> work) {
-      absl::MutexLock lock(&mutex_);
+      std::lock_guard lock(mutex_);
       queue_.push_back(std::move(work));
+      changed_.notify_one();
     };
   }
   // Runs what was posted.
   bool RunOne() {
     absl::AnyInvocable<void()> work;
     {
-      absl::MutexLock lock(&mutex_);
+      std::lock_guard lock(mutex_);
       if (queue_.empty()) return false;
       work = std::move(queue_.front());
       queue_.pop_front();
@@ -45,14 +46,14 @@ class TestLoop {
   }
   // For real disks: waits for what comes from their threads.
   void AwaitOne() {
-    absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(
-        +[](std::deque<absl::AnyInvocable<void()>>* queue) { return !queue->empty(); }, &queue_));
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !queue_.empty(); });
   }
 
  private:
-  absl::Mutex mutex_;
-  std::deque<absl::AnyInvocable<void()>> queue_ ABSL_GUARDED_BY(mutex_);
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<absl::AnyInvocable<void()>> queue_;
 };
 
 // What a machine was given at its start.
