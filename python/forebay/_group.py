@@ -10,7 +10,7 @@ import grpc
 from . import _errors
 from ._connection import Connection, current_scope, random_id, retry_after_s
 from ._messages import actor as wire
-from ._push import FRAME_BYTES, GROUP_METHOD, PushResult, error_of, frame_bytes, slices
+from ._push import FRAME_BYTES, GROUP_METHOD, RETRIED, PushResult, error_of, frame_bytes, slices
 from ._rollout import Rollout
 from ._usage import meter
 from ._wire import varint
@@ -64,8 +64,8 @@ def _push(connection: Connection, frames: List[Any], count: int, timeout: float)
         except grpc.RpcError as error:
             failure = _errors.from_rpc(error, GROUP_METHOD)
             pause = max(0.2, retry_after_s(error))
-            retried = isinstance(failure, (_errors.Unavailable, _errors.Overloaded))
-            if not retried or time.monotonic() + pause > deadline or scope.wait(pause):
+            passing = error.code() in RETRIED and not scope.cancelled
+            if not passing or time.monotonic() + pause > deadline or scope.wait(pause):
                 raise failure from None
     for outcome in refused.values():
         wrong = error_of(outcome)

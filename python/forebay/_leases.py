@@ -81,6 +81,7 @@ class LeaseKeeper:
         self._opened: Optional[wire.OpenSessionResponse] = None
         self._open_lock = threading.Lock()
         self._requests = itertools.count(1)
+        self._asked = 0  # number of a request that may have been carried out without being answered
         self._outbox: Deque[Tuple[str, Any, Promise[Any]]] = deque()
         self._delivering = False
         self._scope = Scope()  # of acquiring
@@ -240,10 +241,12 @@ class LeaseKeeper:
         meter().leave_thread()
 
     def _ask(self, free: int) -> wire.AcquireResponse:
+        """One request. It keeps its number until it is answered: asked again, it brings what it brought before."""
         self.open()
+        self._asked = self._asked or next(self._requests)
         request = wire.AcquireRequest(
             session=self.session,
-            request_id=next(self._requests),
+            request_id=self._asked,
             max=free,
             sources=self._sources,
             version=self.version,
@@ -251,11 +254,13 @@ class LeaseKeeper:
             wait_ms=int(LONG_POLL_S * 1000),
         )
         try:
-            return self._acquire_call(request)
+            response = self._acquire_call(request)
         except _errors.NotFound:
             # A daemon that started anew does not know the session, or a source is not there yet.
             self.open(again=True)
-            return self._acquire_call(request)
+            response = self._acquire_call(request)
+        self._asked = 0
+        return response
 
     def _acquire_call(self, request: wire.AcquireRequest) -> wire.AcquireResponse:
         return self._connection.call(

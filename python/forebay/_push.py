@@ -37,7 +37,8 @@ IN_FLIGHT_BYTES_MAX = 24 << 20
 IN_FLIGHT_FRAMES_MAX = 48
 # While other frames are unacknowledged, a frame that is not full waits this long for more.
 LINGER_S = 0.001
-_RETRIED = (
+# What a stream ends with that is worth another try.
+RETRIED = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
     grpc.StatusCode.INTERNAL,  # what gRPC makes of a connection that breaks within a message
@@ -180,7 +181,7 @@ class Pusher:
 
     def _take_error(self, error: grpc.RpcError, backoff: Backoff) -> float:
         """Pause before the next stream. What no repetition can mend fails everything that was sent."""
-        if error.code() in _RETRIED:
+        if error.code() in RETRIED:
             if not self._closed:
                 log.info("push stream ended (%s); opening it again", error.details())
             return backoff.next_s(retry_after_s(error))

@@ -181,7 +181,12 @@ class Eval:
         deadline = time.monotonic() + timeout
         while True:
             left = deadline - time.monotonic()
-            result = self._get(min(LONG_POLL_S, max(0.0, left)))
+            try:
+                result = self._get(min(LONG_POLL_S, max(0.0, left)))
+            except (_errors.Unavailable, _errors.DeadlineExceeded):
+                if time.monotonic() >= deadline:
+                    raise
+                continue  # the evaluation waits for the daemon, too
             if result.done:
                 return result
             if left <= 0:

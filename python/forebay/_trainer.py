@@ -36,6 +36,8 @@ STEP_TIMEOUT_S = 3600.0
 FETCH_TIMEOUT_S = 300.0
 COMPLAIN_EVERY_S = 30.0
 Advantages = Callable[[Scalars], Any]
+# The daemon did not answer within a call's time; a wait that is longer goes on.
+_AWAY = (_errors.Unavailable, _errors.Overloaded, _errors.DeadlineExceeded)
 
 
 @dataclass(frozen=True)
@@ -231,13 +233,19 @@ class Trainer:
                 replan=replan,
                 wait_ms=int(min(LONG_POLL_S, left) * 1000),
             )
-            plan = self._call(
-                "OpenStep",
-                request,
-                wire.OpenStepResponse,
-                timeout=LONG_POLL_S + 20,
-                scope=scope,
-            )
+            try:
+                plan = self._call(
+                    "OpenStep",
+                    request,
+                    wire.OpenStepResponse,
+                    timeout=min(LONG_POLL_S, left) + 20,
+                    scope=scope,
+                )
+            except _AWAY as error:
+                if time.monotonic() >= begin + self.step_timeout:
+                    raise
+                log.warning("step %d waits for the daemon: %s", number, error)
+                continue
             replan = False
             if plan.state in (wire.STEP_STATE_SEALED, wire.STEP_STATE_COMMITTED):
                 self._replan = False
