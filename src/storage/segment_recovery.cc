@@ -64,14 +64,17 @@ class SegmentLook : public std::enable_shared_from_this<SegmentLook> {
                 });
   }
 
+  // Whoever is called may hold this.
+  void Answer(const absl::Status& status) { std::exchange(done_, nullptr)(status); }
+
   void Failed(const absl::Status& status) {
-    if (io::ErrorOf(status) != ENOENT) return done_(status);
+    if (io::ErrorOf(status) != ENOENT) return Answer(status);
     LoseAll(status.message());
   }
 
   void LoseAll(absl::string_view why) {
     for (const PayloadId id : ids_) lost.push_back({id, std::string(why)});
-    done_(absl::OkStatus());
+    Answer(absl::OkStatus());
   }
 
   void ReadHeader() { Read(0, kSegmentPage, &SegmentLook::TakeHeader); }
@@ -116,7 +119,7 @@ class SegmentLook : public std::enable_shared_from_this<SegmentLook> {
       found.push_back(*known);
       ++next_;
     }
-    done_(absl::OkStatus());
+    Answer(absl::OkStatus());
   }
 
   void TakeHead(std::string_view bytes) {
