@@ -67,8 +67,9 @@ std::vector<DropTarget> ChooseDrops(std::vector<FilledShard> shards, bool own_to
 void BudgetRelief::Tick(uint64_t now_ms) {
   auto& budget = context_->payloads->budget();
   const auto use = budget.use();
-  // With half of the memory free nobody waits for memory.
-  if (use.waiters == 0 && use.used_bytes < use.bytes_max / 2) return;
+  // With half of the memory free nobody waits for memory; a cache of the disk is always full.
+  const bool cache = context_->storage->segments() != nullptr;
+  if (use.waiters == 0 && (cache || use.used_bytes < use.bytes_max / 2)) return;
   if (busy_.exchange(true)) return;
   auto look = std::make_shared<Look>();
   look->now_ms = now_ms;
@@ -143,6 +144,9 @@ void BudgetRelief::Decide(const Look& look) {
         {{"pushes", admitted}, {"waiting", look.facts.waiters}});
     return;
   }
+  // Bytes that are on disk give way by themselves: the store is slow, or stands still, and dropping
+  // what was acknowledged would free nothing.
+  if (context_->storage->segments() != nullptr) return;
   // Groups of a step that does not fit would only be followed by others: their pushes wait until
   // memory.payload_bytes_max is raised or the step is opened anew, and nothing is lost.
   DropFirst(ChooseDrops(look.shards, !look.waiters.empty() && !look.too_large), look.wanted);
