@@ -82,9 +82,11 @@ absl::StatusOr<std::unique_ptr<Log<Command>>> DirectoryJournal::OpenMachine(cons
                                                                             LogPosition applied,
                                                                             LogOwner owner) {
   const std::string name = NameOf(state);
-  uint64_t file_number = 1;
+  uint64_t file_number = 1, recovered_bytes = 0;
   for (const RecoveredMachine& machine : recovered_) {
-    if (machine.name == name) file_number = machine.log.file_number;
+    if (machine.name != name) continue;
+    file_number = machine.log.file_number;
+    recovered_bytes = machine.log.bytes - machine.log.snapshot_bytes;
   }
   storage::LogOptions log{.directory = PathOf(name),
                           .name = name,
@@ -99,7 +101,7 @@ absl::StatusOr<std::unique_ptr<Log<Command>>> DirectoryJournal::OpenMachine(cons
                          }});
   auto snapshots = std::make_unique<storage::SnapshotWriter>(disk_, log, owner.post);
   return std::make_unique<MachineLog<Command, State>>(
-      state, std::move(writer), std::move(snapshots), options_.snapshot_log_bytes);
+      state, std::move(writer), std::move(snapshots), options_.snapshot_log_bytes, recovered_bytes);
 }
 
 absl::StatusOr<LogPosition> DirectoryJournal::Recover(shard::State* state) {

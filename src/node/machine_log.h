@@ -19,24 +19,25 @@ template <class Command, class State>
 class MachineLog final : public Log<Command> {
  public:
   MachineLog(const State& state, std::unique_ptr<storage::LogWriter> writer,
-             std::unique_ptr<storage::SnapshotWriter> snapshots, uint64_t snapshot_log_bytes)
+             std::unique_ptr<storage::SnapshotWriter> snapshots, uint64_t snapshot_log_bytes,
+             uint64_t recovered_bytes)
       : state_(state),
         writer_(std::move(writer)),
         snapshots_(std::move(snapshots)),
-        snapshot_log_bytes_(snapshot_log_bytes) {}
+        snapshot_log_bytes_(snapshot_log_bytes),
+        recovered_bytes_(recovered_bytes) {}
 
   void Append(LogPosition position, const Command& command) override {
     record_.clear();
     codec::Writer writer(&record_);
     writer(command);
-    since_snapshot_ += record_.size();
     writer_->Append(position, record_);
   }
   LogPosition committed() const override { return writer_->durable(); }
 
   void Applied(LogPosition position) override {
-    if (since_snapshot_ < snapshot_log_bytes_ || snapshots_->busy()) return;
-    since_snapshot_ = 0;
+    if (LogBytes() - snapshot_at_ < snapshot_log_bytes_ || snapshots_->busy()) return;
+    snapshot_at_ = LogBytes();
     std::string bytes;
     codec::Writer writer(&bytes);
     state_.Snapshot(writer);
@@ -49,12 +50,17 @@ class MachineLog final : public Log<Command> {
   }
 
  private:
+  // As stored, with padding. What was recovered counts, or a process that never lives long would
+  // let the log grow for ever.
+  uint64_t LogBytes() const { return recovered_bytes_ + writer_->use().bytes; }
+
   const State& state_;
   const std::unique_ptr<storage::LogWriter> writer_;
   const std::unique_ptr<storage::SnapshotWriter> snapshots_;
   const uint64_t snapshot_log_bytes_;
-  uint64_t since_snapshot_ = 0;
-  std::string record_;  // keeps its memory
+  const uint64_t recovered_bytes_;  // after the snapshot that the machine began with
+  uint64_t snapshot_at_ = 0;        // LogBytes() when the last one began
+  std::string record_;              // keeps its memory
 };
 
 }  // namespace forebay::node

@@ -99,7 +99,8 @@ absl::Status Recovery::TakeSnapshot(const std::vector<io::Entry>& entries) {
     FOREBAY_RETURN_IF_ERROR(sink_.end_snapshot());
     result_.snapshot = position;
     result_.next = LogPosition(position.value + 1);
-    result_.bytes += reader.bytes();
+    result_.snapshot_bytes = reader.bytes();
+    result_.bytes += result_.snapshot_bytes;
     return absl::OkStatus();
   }
   return absl::OkStatus();

@@ -30,11 +30,12 @@ struct LogSink {
 };
 
 struct RecoveredLog {
-  LogPosition next;          // of the first record to come, for the LogWriter
-  uint64_t file_number = 1;  // of the first file to create, likewise
-  LogPosition snapshot;      // where the one that was used stands; 0 if there is none
-  uint64_t records = 0;      // after it
-  uint64_t bytes = 0;        // read, of the snapshot and the files
+  LogPosition next;             // of the first record to come, for the LogWriter
+  uint64_t file_number = 1;     // of the first file to create, likewise
+  LogPosition snapshot;         // where the one that was used stands; 0 if there is none
+  uint64_t records = 0;         // after it
+  uint64_t bytes = 0;           // read, of the snapshot and the files
+  uint64_t snapshot_bytes = 0;  // of these, the snapshot's
   double seconds = 0;
   bool tail_cut = false;           // something was there that was not whole, and is gone
   std::vector<std::string> notes;  // what was cut, removed or passed over, for the daemon's log

@@ -74,6 +74,11 @@ class Daemon:
             lines = page.read().decode().splitlines()
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
 
+    def log_bytes(self) -> dict[str, int]:
+        """Of each state machine's log, as it lies in the directory."""
+        machines = [f for f in (self._folder / "data").iterdir() if f.name == "ledger" or f.name.startswith("shard-")]
+        return {f.name: sum(log.stat().st_size for log in f.glob("*.log")) for f in machines}
+
     def ended(self) -> bool:
         return self._process is None or self._process.poll() is not None
 

@@ -19,7 +19,7 @@ from forebay._messages import actor as actor_wire
 from journal import Journal, Pushed, SealedStep
 
 TRAIN, EVAL, OFFLINE = "math", "held-out", "offline"
-GROUP_SIZE, STEP_GROUPS, MAX_LAG = 4, 8, 6
+GROUP_SIZE, STEP_GROUPS, MAX_LAG = 4, 8, 12
 TASKS_AT_FIRST, TASKS_AT_ONCE, EVAL_TASKS, EVAL_ATTEMPTS = 200, 20, 6, 2
 ACTORS, THREADS_PER_ACTOR, SLOTS = 3, 3, 6
 CALL_TIMEOUT_S = 60.0
@@ -182,9 +182,12 @@ class Load:
         try:
             late_reward = rng.random() < 0.2
             result = a.push(made) if late_reward else a.push(made, reward=reward_of(tag))
-        except fb.Stale:
+        except (fb.Stale, fb.LeaseLost) as error:
+            # What is refused as stale is handed out again: asked once more, its lease is gone.
             with self.journal as facts:
                 del facts.pushing[tag]
+                too_old = facts.floor - version > MAX_LAG
+            self.journal.check("leases_go_on", too_old, f"version {version} of {facts.floor}: {error}")
             return
         if result is fb.PushResult.LATE:
             with self.journal as facts:
@@ -214,6 +217,8 @@ class Load:
             taken = a.save_partial(made) is not fb.PushResult.LATE
         except fb.Stale:
             taken = False
+        except fb.LeaseLost:
+            return  # it is in, the answer was lost, and somebody else has the attempt already
         if not taken:
             with self.journal as facts:
                 facts.partials.pop(a.id, None)
@@ -269,6 +274,8 @@ class Load:
             for mb in mini:
                 self._check(step, sealed, mb)
             self._stop.wait(rng.uniform(0.0, 0.15))
+        if rng.random() < 0.2:
+            self._stop.wait(rng.uniform(0.5, 2.0))  # rollouts pile up meanwhile, more than memory holds
         with self.journal as facts:
             facts.committing, facts.floor = sealed, step.next_version.number
         version = step.commit()

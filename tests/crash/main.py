@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import logging
 import os
 import pathlib
 import random
@@ -30,6 +31,7 @@ from look import Look  # noqa: E402
 ROUNDS_PER_RUN = 10
 KILL_AFTER_S = (0.2, 3.0)
 PROGRESS_S = 60.0
+LOG_SLACK_BYTES = 1 << 20  # what may be written while a snapshot is
 LOOK_SHARE, KILL_IN_RECOVERY_SHARE = 0.7, 0.3
 
 
@@ -44,7 +46,7 @@ class Crash:
         self.moved = {"written": 0.0, "evicted": 0.0, "read_back": 0.0}
         self.base = {
             "shards": str(self.rng.choice([1, 2])),
-            "memory.payload_bytes_max": self.rng.choice(["16MiB", "24MiB", "64MiB"]),
+            "memory.payload_bytes_max": self.rng.choice(["8MiB", "16MiB", "64MiB"]),
             "storage.segment_bytes": "1MiB",
             "storage.snapshot_log_bytes": self.rng.choice(["64KiB", "256KiB"]),
         }
@@ -70,7 +72,7 @@ class Crash:
         self._settle()
         self._start(self.daemon.port)
         self.load.prepare()
-        self.holder = Holder(self.daemon.target(self.daemon.port), self.journal)
+        self.holder = Holder(self.daemon.target(self.daemon.port), self.journal, int(self.base["shards"]))
         self.load.start()
         try:
             for number in range(self.rounds):
@@ -102,6 +104,7 @@ class Crash:
             self.daemon.kill()
         if looks:
             self._look(facts)
+        self._check_logs()
         self._start(self.daemon.port)
         self.journal.check("starts_again", True)
         self.holder.check()
@@ -110,6 +113,12 @@ class Crash:
             f"{len(facts.pushed)} rollouts, {len(facts.committed)} steps, {time.monotonic() - begin:.1f} s",
             flush=True,
         )
+
+    def _check_logs(self) -> None:
+        """Snapshots are taken and logs cut, however short the daemon's lives are."""
+        limit = int(self.base["storage.snapshot_log_bytes"].removesuffix("KiB")) << 10
+        for name, size in self.daemon.log_bytes().items():
+            self.journal.check("logs_are_cut", size <= 4 * limit + LOG_SLACK_BYTES, f"the log of {name} has {size:,} bytes")
 
     def _look(self, facts: object) -> None:
         self._start(self.daemon.look_port)
@@ -156,6 +165,7 @@ def main() -> int:
     arguments = parser.parse_args()
     seed = arguments.seed or f"{random.SystemRandom().getrandbits(32)}"
     print(f"seed {seed}", flush=True)
+    logging.getLogger("forebay").setLevel(logging.ERROR)  # that the daemon is away, they say often
     begin = time.monotonic()
     checked: dict[str, int] = {}
     failed: set[str] = set()
