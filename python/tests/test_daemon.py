@@ -45,7 +45,7 @@ def test_tasks_are_loaded_once_and_sources_changed(run, tmp_path):
     tasks = [{"id": i, "question": f"{i}?"} for i in range(3)]
     assert run.load("math", tasks, group_size=8, sampling={"temperature": 0.5}) == fb.Loaded(3, 0)
     assert run.load("math", tasks) == fb.Loaded(0, 3)
-    with pytest.raises(fb.ForebayError, match="content"):
+    with pytest.raises(fb.ForebayError, match="another payload"):
         run.load("math", [{"id": 1, "question": "another"}])
     path = tmp_path / "more.jsonl"
     path.write_text('{"question": "a"}\n\n{"question": "b"}\n')
