@@ -266,7 +266,10 @@ class Connection:
         failure: Optional[_errors.ForebayError] = None
         while True:
             left = deadline - time.monotonic()
-            call = stub.future(body, timeout=max(left, 0.001), metadata=self._metadata)
+            try:
+                call = stub.future(body, timeout=max(left, 0.001), metadata=self._metadata)
+            except ValueError:  # so gRPC says that the channel was closed meanwhile
+                raise _errors.Cancelled(f"the connection was closed ({method})") from failure
             with scope.holding(call):
                 try:
                     answer = call.result()

@@ -134,3 +134,23 @@ def test_a_call_ends_when_its_time_is_over_though_the_daemon_is_away(restarted):
             run.sources()
         assert time.monotonic() - begin < 20
         restarted.start()
+
+
+def test_a_call_that_waits_for_the_daemon_ends_when_the_run_is_closed(restarted):
+    run = fb.connect(restarted.config["listen__grpc"])
+    run.sources()
+    restarted.kill()
+    ended = []
+
+    def call():
+        try:
+            run.sources()
+        except fb.ForebayError as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    run.close(1.0)
+    thread.join(20)
+    assert len(ended) == 1
+    restarted.start()

@@ -11,6 +11,7 @@ import time
 import urllib.request
 
 START_TIMEOUT_S = 60.0
+LOG_BLOCK_BYTES, LOST_BLOCKS = 4096, 20
 
 
 def free_port() -> int:
@@ -78,6 +79,12 @@ class Daemon:
         """Of each state machine's log, as it lies in the directory."""
         machines = [f for f in (self._folder / "data").iterdir() if f.name == "ledger" or f.name.startswith("shard-")]
         return {f.name: sum(log.stat().st_size for log in f.glob("*.log")) for f in machines}
+
+    def lose_log_tail(self) -> None:
+        """Takes the last blocks of the first shard's log away; for the test of the checks."""
+        logs = sorted((self._folder / "data" / "shard-0").glob("*.log"))
+        with logs[-1].open("r+b") as log:
+            log.truncate(max(LOG_BLOCK_BYTES, log.seek(0, os.SEEK_END) - LOST_BLOCKS * LOG_BLOCK_BYTES))
 
     def ended(self) -> bool:
         return self._process is None or self._process.poll() is not None

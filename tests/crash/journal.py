@@ -72,6 +72,7 @@ class Journal:
         self.failures: list[str] = []
         self.checked: dict[str, int] = {}
         self.failed_checks: set[str] = set()
+        self.quiet = False
         self._next_tag = 1
 
     def __enter__(self) -> Facts:
@@ -97,7 +98,7 @@ class Journal:
             if not holds:
                 self.failed_checks.add(name)
                 self.failures.append(f"{name}: {why}")
-                if len(self.failures) <= 40:
+                if len(self.failures) <= 40 and not self.quiet:
                     print(f"FAILED {time.strftime('%H:%M:%S')} {name}: {why}", flush=True)
         return holds
 

@@ -100,9 +100,12 @@ class Load:
             thread.join(max(0.1, deadline - time.monotonic()))
             self.journal.check("clients_end", not thread.is_alive(), f"{thread.name} still waits")
 
-    def close(self) -> None:
+    def abandon(self) -> None:
+        """Ends what is left, whatever it waits for; the daemon is gone."""
+        self._stop.set()
+        self._stop_actors.set()
         for run in self._runs:
-            run.close(2.0)
+            run.close(0.1)
 
     # ---- sources and tasks
 

@@ -53,6 +53,8 @@ class Crash:
         self.daemon = Daemon(binary, folder, self.base)
         self.load = Load(self.daemon.target(self.daemon.port), self.journal, self.rng.getrandbits(32), self.rng.choice([0, 1]))
         self.holder: Holder | None = None
+        self.sabotage, self.ends = False, True
+        self.kill_after_s, self.look_share = KILL_AFTER_S, LOOK_SHARE
 
     def _settle(self) -> None:
         """Settings that may differ from start to start."""
@@ -77,17 +79,19 @@ class Crash:
         try:
             for number in range(self.rounds):
                 self._round(number)
-            self._end()
+            if self.ends:
+                self._end()
         except StartFailed as error:
             self.journal.check("starts_again", False, str(error))
         finally:
             self.daemon.kill()
+            self.load.abandon()
         return not self.journal.failures
 
     def _round(self, number: int) -> None:
         begin = time.monotonic()
         draws = self.rng
-        kill_after, looks = draws.uniform(*KILL_AFTER_S), draws.random() < LOOK_SHARE
+        kill_after, looks = draws.uniform(*self.kill_after_s), draws.random() < self.look_share
         in_recovery = [draws.expovariate(10.0) for _ in range(draws.choice([1, 2]))] if draws.random() < KILL_IN_RECOVERY_SHARE else []
         self._settle()
         assert self.holder is not None
@@ -98,6 +102,8 @@ class Crash:
         alive = self.daemon.kill()
         self.journal.check("lives", alive, f"bufferd had ended with {self.daemon.exit_code()}: {self.daemon.log_tail()}")
         facts = self.journal.snapshot()
+        if self.sabotage:
+            self.daemon.lose_log_tail()
         for seconds in in_recovery:
             self.daemon.launch(self.daemon.look_port)
             time.sleep(seconds)  # poll: nothing; the instant is the seed's
@@ -149,7 +155,18 @@ class Crash:
         self._start(self.daemon.look_port)
         with Look(self.daemon.target(self.daemon.look_port), self.journal, facts) as look:
             look.check_all()
-        self.load.close()
+
+
+def check_the_checks(seed: str) -> tuple[bool, str]:
+    """A daemon that loses the end of its log, as one would that acknowledged too early, must not pass."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="forebay-crash-"))
+    crash = Crash(find_bufferd(), folder, f"{seed}/sabotage", 1)
+    crash.sabotage, crash.journal.quiet = True, True
+    crash.base |= {"shards": "1", "storage.snapshot_log_bytes": "65536KiB"}  # a snapshot would give the loss away
+    crash.kill_after_s, crash.look_share, crash.ends = (2.0, 2.5), 1.0, False
+    crash.run()
+    shutil.rmtree(folder, ignore_errors=True)
+    return "nothing_lost" in crash.journal.failed_checks, ", ".join(sorted(crash.journal.failed_checks))
 
 
 def find_bufferd() -> str:
@@ -171,6 +188,12 @@ def main() -> int:
     failed: set[str] = set()
     kills, recoveries = 0, []
     moved: collections.Counter[str] = collections.Counter()
+    noticed, what = check_the_checks(seed)
+    checked["checks_notice"] = 1
+    if not noticed:
+        print("FAILED checks_notice: nothing_lost does not notice a lost end of a log")
+        failed.add("checks_notice")
+    print(f"of a daemon that lost the end of its log, these checks failed: {what}", flush=True)
     for first in range(0, arguments.rounds, ROUNDS_PER_RUN):
         folder = pathlib.Path(tempfile.mkdtemp(prefix="forebay-crash-"))
         crash = Crash(find_bufferd(), folder, f"{seed}/{first}", min(ROUNDS_PER_RUN, arguments.rounds - first))
