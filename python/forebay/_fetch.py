@@ -156,6 +156,7 @@ class Fetcher:
                 fetch.asked += 1
                 self._asked.append((self._number, fetch))
                 self._requests.put(request.encode())
+                self.condition.notify_all()  # there may be no stream: the last one broke with nothing asked
 
     # ---- the thread that receives
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 
 import forebay as fb
 import grpc
@@ -105,6 +106,21 @@ def test_a_stream_that_breaks_is_opened_again_and_nothing_is_lost(daemon):
     assert numbers(batches) == ALL
     assert all((mb.tokens == mb.tokens[0]).all() for mb in batches)
     assert not breaks_at
+
+
+def test_fetching_goes_on_after_a_stream_broke_while_nothing_was_asked_for(daemon):
+    def micro_batch(request):
+        return [*frames_of(request), *([grpc.StatusCode.UNAVAILABLE] if len(daemon.fetched) == 1 else [])]
+
+    daemon.micro_batch = micro_batch
+    with daemon.connect().trainer(groups=1, prefetch_bytes=TOKENS * 5 + 1, fetch_timeout=20) as t:
+        taken = iter(next(t.steps()))  # the first fills the budget: the next is asked for when it is taken
+        fetcher = t._fetcher
+        deadline = time.monotonic() + 20
+        while not (fetcher.condition._waiters and not fetcher._asked and daemon.fetched):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)  # poll: until the thread has nothing to do
+        assert numbers(taken) == ALL
 
 
 def test_a_refused_micro_batch_raises_and_the_stream_goes_on(daemon):
