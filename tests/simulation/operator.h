@@ -34,7 +34,7 @@ class Operator {
   void WatchEvals();
 
   World& world_;
-  uint32_t tasks_ = 0;  // of each source, so far
+  uint32_t tasks_ = 0;                     // of each source, so far
   std::map<EvalRunId, uint64_t> running_;  // when it was asked for, ms
 };
 
