@@ -6,6 +6,7 @@ What was acknowledged must be there; what was in doubt may be; nothing else may.
 from __future__ import annotations
 
 import collections
+import time
 from typing import Any
 
 import forebay as fb
@@ -90,6 +91,7 @@ class Look:
         trained = dict(facts.trained)
         if facts.committing is not None and self.committed_in_doubt():
             trained.update((tag, facts.committing.number) for tag in facts.committing.all_tags())
+        self._await_commits(len(trained))
         listed = self._rollouts()
         sources = self.run.sources()
         for source in (TRAIN, OFFLINE):
@@ -97,6 +99,15 @@ class Look:
             self._balance(sources[source], source, held, trained)
         ids = collections.Counter(r.rollout_id for r in listed)
         self._check("held_once", not [i for i, n in ids.items() if n > 1], "a rollout is listed twice")
+
+    def _await_commits(self, trained: int) -> None:
+        """The ledger commits a step, and then tells the shards: after a crash it tells them again."""
+        deadline = time.monotonic() + CALL_TIMEOUT_S
+        while time.monotonic() < deadline:
+            sources = self.run.sources()
+            if sum(sources[source].trained for source in (TRAIN, OFFLINE)) >= trained:
+                return
+            time.sleep(0.02)  # poll: until the shards have heard of the last commit
 
     def _held_tags(self, source: str, listed: list[Any]) -> set[int]:
         """Tags of the rollouts that the daemon holds; each must be known to a client."""
