@@ -31,6 +31,9 @@ constexpr char kRetryAfterKey[] = "retry-after-ms";
 constexpr char kRetryAfterPayload[] = "forebay/retry-after-ms";
 constexpr int kReconnectMinMs = 100;
 constexpr int kReconnectMaxMs = 2'000;
+constexpr int kResolveMinMs = 500;
+// How long a call looks for a connection that was lost before it says that it is.
+constexpr absl::Duration kConnectLook = absl::Milliseconds(200);
 // What gRPC calls the least backoff: how long it tries to connect at least before it gives up.
 constexpr int kConnectTimeoutMs = 10'000;
 constexpr absl::Duration kBackoffMin = absl::Milliseconds(50);
@@ -110,6 +113,15 @@ grpc::Slice ToSlice(const Piece& piece) {
 }  // namespace
 
 struct Connection::Channel {
+  // A lost connection comes back only while some thread polls, and a call that fails at once does
+  // not; gRPC itself looks each 5 s.
+  void LetConnect(absl::Time deadline) const {
+    if (grpc->GetState(false) != GRPC_CHANNEL_TRANSIENT_FAILURE) return;
+    const absl::Time now = absl::Now();
+    // The call itself, which knows why there is no connection, needs some of the time.
+    grpc->WaitForConnected(absl::ToChronoTime(now + std::min(kConnectLook, (deadline - now) / 2)));
+  }
+
   std::shared_ptr<grpc::Channel> grpc;
 };
 
@@ -130,7 +142,7 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const ConnectOption
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMaxMs);
   // After a failure gRPC looks the name up again before it connects; by default at most each 30 s.
-  arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, kReconnectMaxMs);
+  arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, kResolveMinMs);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   // Loopback and cluster addresses are reached directly, whatever the environment says of proxies.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
@@ -147,6 +159,7 @@ Connection::~Connection() = default;
 absl::Status Connection::CallOnce(const std::string& method, std::string_view request,
                                   absl::Time deadline, Cancellation* cancellation,
                                   std::string* response) {
+  channel_->LetConnect(deadline);
   grpc::ClientContext context;
   Authorize(options_, &context);
   context.set_deadline(absl::ToChronoTime(deadline));
@@ -255,6 +268,7 @@ MessageStream::~MessageStream() {
 }
 
 std::unique_ptr<MessageStream> Connection::OpenStream(const std::string& method) {
+  channel_->LetConnect(absl::InfiniteFuture());
   auto call = std::make_unique<MessageStream::Call>();
   Authorize(options_, &call->context);
   call->method = method;
