@@ -26,10 +26,9 @@ def total(values, name, **labels):
 
 
 def rate(before, after, name, **labels):
-    """Increase of a counter per second."""
-    return (total(after[1], name, **labels) - total(before[1], name, **labels)) / (
-        after[0] - before[0]
-    )
+    """Increase of a counter per second; one that fell began anew with its daemon."""
+    old, new = total(before[1], name, **labels), total(after[1], name, **labels)
+    return (new - old if new >= old else new) / (after[0] - before[0])
 
 
 def reward_mean(before, after, **labels):

@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -70,18 +71,22 @@ def free_port():
         return s.getsockname()[1]
 
 
-def start_daemon(processes, args):
-    """Returns the addresses of gRPC and of HTTP, once the daemon is ready."""
-    grpc, http = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+def start_daemon(processes, args, grpc, http, data):
+    """Starts it, or starts it again on the same directory; returns once it is ready."""
     processes.start(
-        "bufferd", args.bufferd, f"--listen.grpc={grpc}", f"--listen.http={http}", "--listen.unix="
+        "bufferd",
+        args.bufferd,
+        f"--listen.grpc={grpc}",
+        f"--listen.http={http}",
+        "--listen.unix=",
+        f"--storage.directory={data}",
     )
     deadline = time.monotonic() + 20
     while True:
         processes.check()
         try:
             urllib.request.urlopen(f"http://{http}/readyz", timeout=1).close()
-            return grpc, f"http://{http}"
+            return
         except (urllib.error.URLError, OSError):
             if time.monotonic() > deadline:
                 sys.exit("bufferd was not ready after 20 s; see " + processes.logs)
@@ -130,28 +135,42 @@ def evaluate(run, version, when, evals):
     return result
 
 
-def train(processes, run, address, http, args):
-    """Runs the trainers to their end; kills an actor on the way. Returns samples of the metrics."""
+def replace_actor(processes, address, args):
+    print("  kill -9 actor-1; actor-4 starts; the lost attempts go out again when leases end")
+    processes.kill("actor-1")
+    start_actor(processes, "actor-4", address, args)
+
+
+def restart_daemon(processes, args, address, http, data):
+    """Nobody else is told: actors and trainers wait, and go on."""
+    processes.kill("bufferd")
+    start = time.monotonic()
+    start_daemon(processes, args, address, http, data)
+    print(f"  kill -9 bufferd; it is back after {time.monotonic() - start:.1f} s; the run goes on")
+
+
+def train(processes, run, address, http, data, args):
+    """Runs the trainers to their end; kills an actor and the daemon on the way. Returns samples of the metrics."""
     trainers = start_trainers(processes, address, args)
-    samples = [metrics.sample(http + "/metrics")]
-    start, seconds, killed = time.monotonic(), args.minutes * 60, False
+    page = f"http://{http}/metrics"
+    samples = [metrics.sample(page)]
+    start, seconds = time.monotonic(), args.minutes * 60
+    # At these shares of the run, by its steps or by its time.
+    accidents = [
+        (1 / 3, lambda: replace_actor(processes, address, args)),
+        (1 / 2, lambda: restart_daemon(processes, args, address, http, data)),
+    ]
     while any(t.poll() is None for t in trainers) and time.monotonic() < start + seconds:
         time.sleep(1)
         processes.check()
-        samples.append(metrics.sample(http + "/metrics"))
+        samples.append(metrics.sample(page))
         if len(samples) % 3 == 0:
             print(metrics.progress(samples[0], samples[max(0, len(samples) - 6)], samples[-1]))
-        due = (
-            run.status().published.number >= args.steps // 3
-            or time.monotonic() > start + seconds / 3
+        done = max(
+            run.status().published.number / args.steps, (time.monotonic() - start) / seconds
         )
-        if due and not killed:
-            print(
-                "  kill -9 actor-1; actor-4 starts; the lost attempts go out again when leases end"
-            )
-            processes.kill("actor-1")
-            start_actor(processes, "actor-4", address, args)
-            killed = True
+        if accidents and done >= accidents[0][0]:
+            accidents.pop(0)[1]()
     if any(t.poll() is None for t in trainers):
         print(f"  {args.minutes:g} minutes are over: the trainers stop here")
         for rank in range(len(trainers)):
@@ -173,9 +192,10 @@ def main(args):
     save(model, f"{args.out}/version-0.pt")
 
     evals = []
-    with Processes(args.out) as processes:
-        address, http = start_daemon(processes, args)
-        print(f"bufferd on {address}, metrics on {http}/metrics; logs and weights in {args.out}")
+    address, http = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    with tempfile.TemporaryDirectory(prefix="forebay-demo-") as data, Processes(args.out) as processes:
+        start_daemon(processes, args, address, http, data)
+        print(f"bufferd on {address}, metrics on http://{http}/metrics; logs and weights in {args.out}")
         run = fb.connect(address)
         for i in (1, 2, 3):
             start_actor(processes, f"actor-{i}", address, args)
@@ -183,9 +203,9 @@ def main(args):
         before = evaluate(run, 0, "before RL", evals)
         for source, tasks in training.items():
             run.load(source, tasks, group_size=16, max_lag=2)
-        samples = train(processes, run, address, http, args)
+        samples = train(processes, run, address, http, data, args)
         after = evaluate(run, run.status().published.number, "after RL", evals)
-        samples.append(metrics.sample(http + "/metrics"))
+        samples.append(metrics.sample(f"http://{http}/metrics"))
 
     metrics.plot(f"{args.out}/demo.png", samples, SOURCES, evals)
     rise = after.mean - before.mean
