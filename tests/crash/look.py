@@ -21,6 +21,7 @@ from load import EVAL, GROUP_SIZE, OFFLINE, TRAIN, push_group
 
 ADMIN, TRAINER = "/forebay.v1.AdminService/", "/forebay.v1.TrainerService/"
 CALL_TIMEOUT_S = 20.0
+SETTLE_S = 5.0
 
 
 class Look:
@@ -102,7 +103,7 @@ class Look:
 
     def _await_commits(self, trained: int) -> None:
         """The ledger commits a step, and then tells the shards: after a crash it tells them again."""
-        deadline = time.monotonic() + CALL_TIMEOUT_S
+        deadline = time.monotonic() + SETTLE_S
         while time.monotonic() < deadline:
             sources = self.run.sources()
             if sum(sources[source].trained for source in (TRAIN, OFFLINE)) >= trained:

@@ -22,6 +22,7 @@ import tempfile
 import time
 
 sys.path[:0] = [str(pathlib.Path(__file__).parent)]
+import forebay as fb  # noqa: E402
 from daemon import Daemon, StartFailed  # noqa: E402
 from holder import Holder  # noqa: E402
 from journal import Journal  # noqa: E402
@@ -83,6 +84,8 @@ class Crash:
                 self._end()
         except StartFailed as error:
             self.journal.check("starts_again", False, str(error))
+        except fb.ForebayError as error:
+            self.journal.check("answers", False, f"{type(error).__name__}: {error}")
         finally:
             self.daemon.kill()
             self.load.abandon()
