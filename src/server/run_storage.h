@@ -58,6 +58,10 @@ class RunStorage final : public node::DeadBytes {
   void FreeContents(const std::vector<PayloadId>& ids) override { contents_.Kill(ids); }
   void Want(const std::vector<PayloadId>& ids) override { payloads_->Want(ids); }
   uint64_t FreePayloadBytes() const override;
+  // With a disk behind it memory limits no step.
+  uint64_t PayloadBytesMax() const override {
+    return segments_ != nullptr ? 0 : payloads_->budget().use().bytes_max;
+  }
   absl::Status Recovered(const Named& named) override;
 
  private:
