@@ -129,7 +129,8 @@ absl::Status State::StepsHold() const {
   StepId live = next_step_;
   bool ended = false;
   for (const auto& [id, step] : steps_) {
-    const auto broken = [&step](const absl::Status& why) {
+    // By another name: Clang lets no lambda take what a binding declared.
+    const auto broken = [&step = step](const absl::Status& why) {
       return Broken("step ", step.step.value, ": ", why.message());
     };
     if (step.state < StepState::kOpen || step.state > StepState::kAborted) {
