@@ -1,4 +1,5 @@
 // buffer-ctl actors, engines, trainers
+#include "base/units.h"
 #include "ctl/command.h"
 #include "forebay/v1/admin.pb.h"
 
@@ -16,8 +17,8 @@ absl::Status ListActors(Context& context, uint32_t limit) {
     table.Add({Hex(a.session()), a.actor(), a.engine(), a.site(), a.client(),
                absl::StrCat(a.leases()), absl::StrCat(a.pushed()), absl::StrCat(a.failed()),
                Version(a.version()), Duration(a.last_seen_ms_ago()), Duration(a.usage().cpu_ms()),
-               Duration(a.usage().library_cpu_ms()), Bytes(a.usage().resident_bytes()),
-               Bytes(a.usage().pushed_bytes())});
+               Duration(a.usage().library_cpu_ms()), BytesText(a.usage().resident_bytes()),
+               BytesText(a.usage().pushed_bytes())});
   }
   context.Show(*response, table, "no actors");
   return absl::OkStatus();
@@ -32,7 +33,7 @@ absl::Status ListEngines(Context& context) {
     table.Add({e.engine(), Version(e.version()), absl::StrCat(e.behind()),
                Duration(e.pending_to_loaded_ms()), Duration(e.pause_ms()),
                Duration(e.last_report_ms_ago()), Duration(e.usage().cpu_ms()),
-               Bytes(e.usage().resident_bytes()),
+               BytesText(e.usage().resident_bytes()),
                Decimal(static_cast<double>(e.usage().host_load()))});
   }
   context.Show(*response, table, "no engine has reported a version");
@@ -45,7 +46,8 @@ absl::Status ListTrainers(Context& context) {
   Table table({"TRAINER", ">GENERATION", ">DP RANK", ">PEER", ">SEEN AGO", ">FETCHED"});
   for (const auto& t : response->trainers()) {
     table.Add({t.trainer(), absl::StrCat(t.generation()), absl::StrCat(t.dp_rank()),
-               absl::StrCat(t.peer()), Duration(t.last_seen_ms_ago()), Bytes(t.fetched_bytes())});
+               absl::StrCat(t.peer()), Duration(t.last_seen_ms_ago()),
+               BytesText(t.fetched_bytes())});
   }
   context.Show(*response, table, "no trainers");
   return absl::OkStatus();

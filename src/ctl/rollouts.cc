@@ -1,4 +1,5 @@
 // buffer-ctl rollouts, leases
+#include "base/units.h"
 #include "ctl/command.h"
 #include "forebay/v1/admin.pb.h"
 
@@ -33,7 +34,7 @@ absl::Status ListRollouts(Context& context, const RolloutArguments& arguments) {
     table.Add({Hex(r.rollout_id()), r.source(), r.external_id(), r.state(), EnumName(r.status()),
                r.rewarded() ? Decimal(r.reward()) : "-",
                r.state() == "held" ? "-" : Decimal(r.advantage()), absl::StrCat(r.tokens()),
-               absl::StrCat(r.loss_tokens()), Version(r.version()), Bytes(r.payload_bytes()),
+               absl::StrCat(r.loss_tokens()), Version(r.version()), BytesText(r.payload_bytes()),
                r.step() == 0 ? "-" : absl::StrCat(r.step())});
   }
   context.Show(*response, table, "no rollouts");

@@ -1,5 +1,6 @@
 // buffer-ctl status
 #include "absl/strings/ascii.h"
+#include "base/units.h"
 #include "ctl/command.h"
 #include "forebay/v1/admin.pb.h"
 
@@ -38,9 +39,10 @@ void Print(const v1::GetStatusResponse& s, std::ostream& out) {
   const double used = s.payload_bytes_max() == 0 ? 0
                                                  : 100.0 * static_cast<double>(s.payload_bytes()) /
                                                        static_cast<double>(s.payload_bytes_max());
-  line("payloads", absl::StrCat(Bytes(s.payload_bytes()), " of ", Bytes(s.payload_bytes_max()),
-                                " (", used > 0 && used < 0.1 ? "below 0.1" : Decimal(used),
-                                "%), daemon ", Bytes(s.resident_bytes())));
+  line("payloads",
+       absl::StrCat(BytesText(s.payload_bytes()), " of ", BytesText(s.payload_bytes_max()), " (",
+                    used > 0 && used < 0.1 ? "below 0.1" : Decimal(used), "%), daemon ",
+                    BytesText(s.resident_bytes())));
   for (const std::string& wait : s.waits()) line("waits", wait);
 }
 

@@ -60,20 +60,6 @@ std::string Table::Text() const {
   return out;
 }
 
-std::string Bytes(uint64_t bytes) {
-  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  double value = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (value >= 1024 && unit + 1 < std::size(units)) {
-    value /= 1024;
-    ++unit;
-  }
-  char text[32];
-  std::snprintf(text, sizeof(text), unit == 0 || value >= 100 ? "%.0f %s" : "%.1f %s", value,
-                units[unit]);
-  return text;
-}
-
 std::string Duration(uint64_t ms) {
   if (ms < 1000) return absl::StrCat(ms, " ms");
   const uint64_t s = ms / 1000;

@@ -26,8 +26,6 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// "1.5 GiB", "312 KiB", "17 B".
-std::string Bytes(uint64_t bytes);
 // "850 ms", "12.3 s", "4 min 10 s", "3 h 5 min".
 std::string Duration(uint64_t ms);
 // Up to four significant digits: "0.3125", "1287".

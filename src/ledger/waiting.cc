@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/units.h"
 #include "ledger/primary.h"
 
 namespace forebay::ledger {
@@ -30,12 +31,6 @@ const char* NameOf(codec::IdleReason reason) {
       break;
   }
   return "";
-}
-
-std::string InBytes(uint64_t bytes) {
-  const bool large = bytes >= uint64_t{1} << 30;
-  const uint64_t tenths = bytes * 10 >> (large ? 30 : 20);
-  return absl::StrCat(tenths / 10, ".", tenths % 10, large ? " GiB" : " MiB");
 }
 
 }  // namespace
@@ -83,9 +78,9 @@ std::string Primary::WaitingForGroups(const Step& step, uint64_t now_ms) const {
     absl::StrAppend(&text, "; there is no train source");
   }
   if (TooLarge(step)) {
-    absl::StrAppend(&text, "; the step needs about ", InBytes(PayloadBytesOf(step)),
-                    " of payload memory, memory.payload_bytes_max is ", InBytes(payload_bytes_max_),
-                    ": raise it, or open smaller steps");
+    absl::StrAppend(&text, "; the step needs about ", BytesText(PayloadBytesOf(step)),
+                    " of payload memory, memory.payload_bytes_max is ",
+                    BytesText(payload_bytes_max_), ": raise it, or open smaller steps");
   }
   return absl::StrCat(text, WhyUnanswered(step), WhyIdle(step));
 }

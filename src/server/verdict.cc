@@ -1,23 +1,13 @@
 #include "server/verdict.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/units.h"
 
 namespace forebay::server {
 namespace {
-
-std::string Bytes(uint64_t bytes) {
-  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
-  size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
-  char text[32];
-  std::snprintf(text, sizeof(text), unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
-  return text;
-}
 
 std::string Seconds(uint64_t ms) { return absl::StrCat(ms / 1000, " s"); }
 
@@ -28,7 +18,7 @@ void AddStorage(const Observation& seen, std::vector<std::string>* reasons) {
                                     Seconds(seen.storage.trouble_ms), ": ", trouble.what);
   if (!trouble.path.empty()) absl::StrAppend(&reason, " (", trouble.path, ")");
   if (trouble.waiting_bytes > 0) {
-    absl::StrAppend(&reason, "; ", Bytes(trouble.waiting_bytes), " wait to be written");
+    absl::StrAppend(&reason, "; ", BytesText(trouble.waiting_bytes), " wait to be written");
   }
   reasons->push_back(std::move(reason));
 }
@@ -36,8 +26,8 @@ void AddStorage(const Observation& seen, std::vector<std::string>* reasons) {
 void AddMemory(const Observation& seen, std::vector<std::string>* reasons) {
   const auto& budget = seen.payloads.budget;
   if (budget.waiters == 0) return;
-  reasons->push_back(absl::StrCat("payload memory is full: ", Bytes(budget.used_bytes), " of ",
-                                  Bytes(budget.bytes_max), " used, ", budget.waiters,
+  reasons->push_back(absl::StrCat("payload memory is full: ", BytesText(budget.used_bytes), " of ",
+                                  BytesText(budget.bytes_max), " used, ", budget.waiters,
                                   " pushes wait (memory.payload_bytes_max)"));
 }
 
