@@ -12,6 +12,18 @@ constexpr uint64_t kExpectedRolloutBytes = 512 * 1024;
 // How long an Acquire that found nothing anywhere waits at one shard before it looks at the next.
 constexpr uint32_t kRoundWaitMs = 200;
 
+// Without a journal a log that keeps nothing.
+template <class Command, class State>
+absl::StatusOr<std::unique_ptr<Log<Command>>> OpenLog(Journal* journal, const State& state,
+                                                      LogPosition applied,
+                                                      std::shared_ptr<Serial> serial,
+                                                      std::function<void()> committed) {
+  if (journal == nullptr) return std::make_unique<NullLog<Command>>();
+  auto post = [serial = std::move(serial)](auto work) { serial->Post(std::move(work)); };
+  return journal->OpenLog(state, applied,
+                          {.post = std::move(post), .committed = std::move(committed)});
+}
+
 }  // namespace
 
 uint64_t Engine::NowMs() {
@@ -27,16 +39,10 @@ Engine::Ledger::Ledger(Engine* e, const Options& options)
              .open_steps_max = options.open_steps_max}) {}
 
 absl::Status Engine::Ledger::Begin(Journal* journal, LogPosition applied) {
-  if (journal == nullptr) {
-    log = std::make_unique<NullLog<ledger::Command>>();
-  } else {
-    auto opened = journal->OpenLog(
-        state, applied,
-        {.post = [serial = shared_serial](auto work) { serial->Post(std::move(work)); },
-         .committed = [this] { OnCommitted(); }});
-    if (!opened.ok()) return opened.status();
-    log = *std::move(opened);
-  }
+  auto opened =
+      OpenLog<ledger::Command>(journal, state, applied, shared_serial, [this] { OnCommitted(); });
+  if (!opened.ok()) return opened.status();
+  log = *std::move(opened);
   loop.emplace(&state, log.get(), this, applied);
   return absl::OkStatus();
 }
@@ -101,16 +107,10 @@ Engine::Shard::Shard(Engine* e, ShardId shard, const Options& options)
     : engine(e), id(shard), state(shard::Options{.shard = shard, .run_seed = options.run_seed}) {}
 
 absl::Status Engine::Shard::Begin(Journal* journal, LogPosition applied) {
-  if (journal == nullptr) {
-    log = std::make_unique<NullLog<shard::Command>>();
-  } else {
-    auto opened = journal->OpenLog(
-        state, applied,
-        {.post = [serial = shared_serial](auto work) { serial->Post(std::move(work)); },
-         .committed = [this] { OnCommitted(); }});
-    if (!opened.ok()) return opened.status();
-    log = *std::move(opened);
-  }
+  auto opened =
+      OpenLog<shard::Command>(journal, state, applied, shared_serial, [this] { OnCommitted(); });
+  if (!opened.ok()) return opened.status();
+  log = *std::move(opened);
   loop.emplace(&state, log.get(), this, NowMs(), applied);
   return absl::OkStatus();
 }

@@ -130,14 +130,7 @@ void RunStorage::Tick() {
 uint64_t RunStorage::FreePayloadBytes() const {
   const auto use = payloads_->budget().use();
   uint64_t taken = use.used_bytes + use.waiting_bytes + use.completion_reserve_bytes;
-  if (segments_ != nullptr) {
-    // Cached bytes give way.
-    const storage::StoreUse cached = segments_->store_use();
-    const uint64_t gives_way = cached.resident_bytes > cached.wanted_bytes
-                                   ? cached.resident_bytes - cached.wanted_bytes
-                                   : 0;
-    taken -= std::min(taken, gives_way);
-  }
+  if (segments_ != nullptr) taken -= std::min(taken, segments_->GivesWayBytes());
   return taken < use.bytes_max ? use.bytes_max - taken : 0;
 }
 

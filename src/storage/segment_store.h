@@ -46,6 +46,8 @@ class SegmentStore final : public PayloadStore {
   void Free(absl::Span<const PayloadId> ids) override;
   PayloadUse use() const override;
 
+  // Cached bytes that others may have; cheap, while store_use() looks at every segment.
+  uint64_t GivesWayBytes() const { return table_->GivesWayBytes(); }
   StoreUse store_use() const;
   // Of writing, else of reading.
   StoreTrouble trouble() const;

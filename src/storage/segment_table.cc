@@ -373,6 +373,11 @@ PayloadUse SegmentTable::use() const {
   return use;
 }
 
+uint64_t SegmentTable::GivesWayBytes() const {
+  MutexLock lock(&mutex_);
+  return use_.resident_bytes - std::min(use_.resident_bytes, use_.wanted_bytes);
+}
+
 void SegmentTable::AddUse(StoreUse* use) const {
   MutexLock lock(&mutex_);
   for (const auto& [number, segment] : segments_) {

@@ -88,6 +88,8 @@ class SegmentTable {
   void KeepDead(uint32_t number, uint64_t now_ms);
 
   PayloadUse use() const;
+  // In memory, and nobody's wish: given up when the budget is short.
+  uint64_t GivesWayBytes() const;
   void AddUse(StoreUse* use) const;
 
  private:
