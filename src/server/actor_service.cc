@@ -51,6 +51,8 @@ void OpenSession(ServiceContext* context, const v1::OpenSessionRequest& request,
   const SessionId session(request.session());
   context->clients->Seen(ClientTable::SessionKey(session), node::Engine::NowMs());
   struct Job {
+    Job(uint32_t shards, TypedResponder<v1::OpenSessionResponse> r)
+        : left(shards), responder(std::move(r)) {}
     std::atomic<uint32_t> left;
     TypedResponder<v1::OpenSessionResponse> responder;
   };
