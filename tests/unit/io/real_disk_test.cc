@@ -23,10 +23,16 @@ class RealDiskTest : public DiskTest<Kind> {};
 using Kinds = testing::Types<PoolKind, UringKind>;
 TYPED_TEST_SUITE(RealDiskTest, Kinds);
 
+constexpr auto kPatience = std::chrono::seconds(30);
+
 template <class Condition>
 void Until(Condition condition) {
-  // poll: what the disk's threads do next
-  while (!condition()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (!condition()) {
+    ASSERT_LT(std::chrono::steady_clock::now(), until);
+    // poll: what the disk's threads do next
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 TYPED_TEST(RealDiskTest, AnswersThousandsOfOperationsOfManyThreadsOnceEach) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -45,8 +46,12 @@ TEST(Meter, KnowsTheOldestWhateverFinishesFirst) {
   Meter meter;
   Meter::Ticket first, second, third;
   meter.Start(&first);
-  // poll: until the clock that ages are measured with has moved on
-  while (meter.use().oldest_ms < 20) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (meter.use().oldest_ms < 20) {
+    ASSERT_LT(std::chrono::steady_clock::now(), until);
+    // poll: until the clock that ages are measured with has moved on
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   meter.Start(&second);
   meter.Start(&third);
   meter.Finish(&second, Meter::Kind::kRead, 10, true);

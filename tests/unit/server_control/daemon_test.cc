@@ -1,6 +1,8 @@
 // The daemon as its clients see it.
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -437,10 +439,18 @@ TEST_F(Serving, ADrainWaitsForAnActorThatIsBetweenTwoRenewals) {
   OpenSession();
   const auto acquired = Acquire(1);
   ASSERT_EQ(acquired.assignments_size(), 1);
-  std::thread drain([this] { daemon_->Drain(); });
+  std::atomic<bool> drained{false};
+  std::thread drain([&] {
+    daemon_->Drain();
+    drained = true;
+  });
   while (Get("/readyz").find("503") == std::string::npos) std::this_thread::yield();
-  // poll: the actor renews some time later
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const auto renewal = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+  while (std::chrono::steady_clock::now() < renewal) {
+    EXPECT_FALSE(drained);
+    // poll: the actor is silent, and its daemon must not end meanwhile
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
   v1::RenewRequest renew;
   renew.set_session(1);
   renew.add_attempt_ids(acquired.assignments(0).attempt_id());
