@@ -52,11 +52,16 @@ class Primary {
   bool Eligible(const Step& step, SourceId source) const;
   // Memory for the payloads of rollouts; 0: no limit is known.
   void SetPayloadBytesMax(uint64_t bytes) { payload_bytes_max_ = bytes; }
+  // Groups that the step waits for; when it counts tokens, by the size of those that it has.
+  uint64_t GroupsLacking(const Step& step) const;
   // What the payloads of the whole step will take, by what is reserved, else by what its sources'
   // groups were measured to take; 0: not known yet.
   uint64_t PayloadBytesOf(const Step& step) const;
   // Whether the step waits for groups and cannot fit into the memory for payloads.
   bool TooLarge(const Step& step) const;
+  // The train sources that the waiting step does not take, while over half of the payload memory is
+  // taken; they should make no more before it has what it lacks.
+  std::vector<SourceId> HeldBack(uint64_t free_payload_bytes) const;
   // What has to be published for admission to go on; "" if it is not the trainer's turn.
   std::string Unpublished() const;
 

@@ -157,6 +157,14 @@ std::string Primary::Unpublished() const {
   return absl::StrCat(text, ": publish it to go on");
 }
 
+uint64_t Primary::GroupsLacking(const Step& step) const {
+  if (step.spec.groups > 0) return step.GroupsLacking();
+  const uint64_t tokens = step.TokensLacking();
+  if (tokens == 0 || step.groups.empty()) return tokens > 0 ? 1 : 0;
+  const uint64_t per_group = std::max<uint64_t>(step.totals.tokens / step.groups.size(), 1);
+  return (tokens + per_group - 1) / per_group;
+}
+
 uint64_t Primary::PayloadBytesOf(const Step& step) const {
   uint64_t held = 0;
   for (const HeldRollout& rollout : step.rollouts) held += rollout.payload_bytes;
@@ -181,6 +189,17 @@ uint64_t Primary::PayloadBytesOf(const Step& step) const {
 bool Primary::TooLarge(const Step& step) const {
   return payload_bytes_max_ > 0 && step.state == StepState::kOpen &&
          PayloadBytesOf(step) > payload_bytes_max_;
+}
+
+std::vector<SourceId> Primary::HeldBack(uint64_t free_payload_bytes) const {
+  std::vector<SourceId> held_back;
+  const Step* step = Hungry();
+  if (step == nullptr || free_payload_bytes >= payload_bytes_max_ / 2) return held_back;
+  for (const Source& source : state_.sources()) {
+    const bool train = source.settings.purpose == codec::Purpose::kTrain;
+    if (train && !Eligible(*step, source.id)) held_back.push_back(source.id);
+  }
+  return held_back;
 }
 
 }  // namespace forebay::ledger

@@ -335,21 +335,25 @@ void Engine::TimerThread() {
 }
 
 void Engine::TickAll() {
-  OnLedger([bytes = dead_->PayloadBytesMax()](LedgerLoop& loop, uint64_t) {
-    loop.primary().SetPayloadBytesMax(bytes);
-  });
-  const uint64_t free_bytes = dead_->FreePayloadBytes() / shards_.size();
-  for (auto& shard : shards_) {
-    shard->serial.Post([s = shard.get(), free_bytes] {
-      s->loop->primary().SetMemory(free_bytes, kExpectedRolloutBytes);
-      s->loop->Tick(NowMs());
-    });
-  }
   ledger_.serial.Post([this] {
     const uint64_t now = NowMs();
+    const uint64_t free_bytes = dead_->FreePayloadBytes();
+    ledger::Primary& ledger = ledger_.loop->primary();
+    ledger.SetPayloadBytesMax(dead_->PayloadBytesMax());
+    TickShards(free_bytes, ledger.HeldBack(free_bytes));
     ledger_.loop->Tick(now);
     ledger_.EndWaits(now);
   });
+}
+
+void Engine::TickShards(uint64_t free_bytes, const std::vector<SourceId>& held_back) {
+  for (auto& shard : shards_) {
+    shard->serial.Post([s = shard.get(), free_bytes = free_bytes / shards_.size(), held_back] {
+      s->loop->primary().SetMemory(free_bytes, kExpectedRolloutBytes);
+      s->loop->primary().HoldBack(held_back);
+      s->loop->Tick(NowMs());
+    });
+  }
 }
 
 }  // namespace forebay::node

@@ -199,6 +199,7 @@ class Engine {
   DeadBytes::Named NamedByState() const;
   void TimerThread();
   void TickAll();
+  void TickShards(uint64_t free_bytes, const std::vector<SourceId>& held_back);
 
   DeadBytes* const dead_;
   Ledger ledger_;

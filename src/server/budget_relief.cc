@@ -45,8 +45,10 @@ struct BudgetRelief::Look {
   std::vector<storage::BudgetWaiter> waiters;
   std::vector<WaitingPush> waiting;  // parallel to `waiters`
   bool too_large = false;            // the step
+  uint64_t lacking = 0;              // groups that it waits for
   uint64_t starved = 0;              // shards whose actors wait for memory
   uint64_t in_flight = 0;            // attempts of the wanted sources
+  uint64_t open = 0;                 // incomplete groups of theirs
   ReliefFacts facts;
   std::vector<FilledShard> shards;
 };
@@ -81,6 +83,7 @@ void BudgetRelief::Tick(uint64_t now_ms) {
     const ledger::Step* step = loop.primary().Hungry();
     look->facts.step_lacks_groups = step != nullptr;
     look->too_large = step != nullptr && loop.primary().TooLarge(*step);
+    look->lacking = step != nullptr ? loop.primary().GroupsLacking(*step) : 0;
     for (const ledger::Source& source : loop.state().sources()) {
       if (step == nullptr || source.settings.purpose != codec::Purpose::kTrain) continue;
       if (loop.primary().Eligible(*step, source.id)) look->wanted.push_back(source.id);
@@ -90,13 +93,21 @@ void BudgetRelief::Tick(uint64_t now_ms) {
         [look](node::ShardLoop& shard, uint64_t) { LookAtShard(shard, look.get()); },
         [this, look] {
           context_->engine->OnLedger([this, look](node::LedgerLoop&, uint64_t) {
-            // What is being generated will be pushed: then it is seen whether that waits.
-            if (look->in_flight == 0) look->facts.waiters += look->starved;
+            look->facts.waiters += StarvedShards(*look);
             Decide(*look);
             busy_ = false;
           });
         });
   });
+}
+
+// What is being generated will be pushed, and then it is seen whether that waits; unless it cannot
+// fill the step, and there is something else to drop: one slow attempt must not hold up all others.
+uint64_t BudgetRelief::StarvedShards(const Look& look) {
+  if (look.in_flight == 0) return look.starved;
+  const bool others =
+      std::ranges::any_of(look.shards, [](const FilledShard& shard) { return shard.others > 0; });
+  return others && look.open < look.lacking ? look.starved : 0;
 }
 
 void BudgetRelief::LookAtShard(node::ShardLoop& loop, Look* look) {
@@ -110,6 +121,7 @@ void BudgetRelief::LookAtShard(node::ShardLoop& loop, Look* look) {
     if (wanted(source.source)) {
       look->facts.groups_ready += source.groups_ready;
       look->in_flight += source.in_flight;
+      look->open += source.groups_open;
     } else if (source.settings->purpose == codec::Purpose::kTrain) {
       filled.others += source.groups_open + source.groups_ready;
     }

@@ -71,6 +71,7 @@ class Primary::Impl {
   void Tick(uint64_t now_ms, Output* output);
   uint64_t NextTick() const;
   void SetMemory(uint64_t free, uint64_t expected_rollout_bytes);
+  void HoldBack(std::vector<SourceId> sources);
   codec::ReadySummary Summary() const;
   Available WhatIsAvailable(std::vector<SourceId> sources = {}) const;
   void Seen(uint64_t now_ms, SessionId session);
@@ -85,6 +86,7 @@ class Primary::Impl {
   bool memory_known = false;
   uint64_t free_bytes = 0;
   double expected_bytes = 0;
+  std::vector<SourceId> held_back;
   bool draining = false;
   bool recheck = false;  // there may be room for those who wait, though no command was applied
 
@@ -100,6 +102,10 @@ class Primary::Impl {
   };
   Room RoomForGroups() const;
   uint32_t NewGroupsMax() const;
+  bool HeldBack(SourceId source) const {
+    return std::ranges::find(held_back, source) != held_back.end();
+  }
+  Available Narrow(uint32_t new_groups_max, Assign* request) const;
   void Send(Tag tag, Assign request, Output* output);
   void Wake(Output* output);
   void StartLeases(uint64_t now_ms, const std::vector<LeaseRef>& leases);
@@ -208,6 +214,21 @@ void Primary::Impl::Seen(uint64_t now_ms, SessionId session) {
   last_seen[session] = now_ms;
 }
 
+// Takes out of the request what it may not get now; then what there is for it.
+Available Primary::Impl::Narrow(uint32_t new_groups_max, Assign* request) const {
+  request->new_groups_max = std::min(request->new_groups_max, new_groups_max);
+  if (!held_back.empty()) {
+    if (request->sources.empty()) {
+      for (const auto& source : machine.curriculum().sources()) {
+        request->sources.push_back(source->id());
+      }
+    }
+    std::erase_if(request->sources, [this](SourceId source) { return HeldBack(source); });
+    if (request->sources.empty()) return {.attempts = 0, .reason = "memory"};
+  }
+  return machine.WhatIsAvailable(*request);
+}
+
 void Primary::Impl::Send(Tag tag, Assign request, Output* output) {
   claimed += request.max;
   output->commands.emplace_back(tag, Command(std::move(request)));
@@ -234,8 +255,7 @@ void Primary::Impl::Acquire(uint64_t now_ms, Tag tag, const Assign& request, uin
   }
   if (draining) return answer(Empty("draining"));
   Assign assign = request;
-  assign.new_groups_max = std::min(assign.new_groups_max, NewGroupsMax());
-  const Available available = machine.WhatIsAvailable(assign);
+  const Available available = Narrow(NewGroupsMax(), &assign);
   if (available.attempts > claimed) return Send(tag, std::move(assign), output);
   if (wait_ms == 0) return answer(Empty(available.reason));
   if (waiters.size() >= options.waiters_max) {
@@ -251,8 +271,8 @@ Available Primary::Impl::WhatIsAvailable(std::vector<SourceId> sources) const {
   any.max = 1;
   any.sources = std::move(sources);
   any.loads_any_version = true;
-  any.new_groups_max = NewGroupsMax();
-  return machine.WhatIsAvailable(any);
+  any.new_groups_max = UINT32_MAX;
+  return Narrow(NewGroupsMax(), &any);
 }
 
 // As many as can get something, in turn; those for whom nothing is there go to the end.
@@ -261,8 +281,7 @@ void Primary::Impl::Wake(Output* output) {
   const uint32_t new_groups = NewGroupsMax();
   for (int looked = 0; looked < kWaitersLookedAt && !waiters.empty();) {
     Assign assign = waiters.front().request;
-    assign.new_groups_max = std::min(assign.new_groups_max, new_groups);
-    if (machine.WhatIsAvailable(assign).attempts > claimed) {
+    if (Narrow(new_groups, &assign).attempts > claimed) {
       Send(waiters.TakeFront().tag, std::move(assign), output);
     } else {
       waiters.MoveFrontToBack();
@@ -395,14 +414,18 @@ void Primary::Impl::SetMemory(uint64_t free, uint64_t expected_rollout_bytes) {
   recheck |= before == 0 && NewGroupsMax() > 0;
 }
 
+void Primary::Impl::HoldBack(std::vector<SourceId> sources) {
+  recheck |= held_back != sources;
+  held_back = std::move(sources);
+}
+
 void Primary::Impl::Tick(uint64_t now_ms, Output* output) {
   recheck = false;
   AttemptsDue(now_ms, output);
   std::vector<Waiter> over;
   waiters.TakeDue(now_ms, &over);
   for (Waiter& waiter : over) {
-    waiter.request.new_groups_max = NewGroupsMax();
-    const Available available = machine.WhatIsAvailable(waiter.request);
+    const Available available = Narrow(NewGroupsMax(), &waiter.request);
     if (available.attempts > claimed && !draining) {
       Send(waiter.tag, std::move(waiter.request), output);
     } else {
@@ -442,8 +465,8 @@ codec::ReadySummary Primary::Impl::Summary() const {
     out.group_bytes = static_cast<uint64_t>(state.payload_mean * settings.complete_at);
     if (out.ready_groups > 0 || out.in_flight > 0) continue;
     if (limits.empty()) machine.AdmissionLimits(&limits);
-    const SourceSupply supply =
-        machine.SupplyOf(*source, limits[source->id().value], RoomForGroups().groups);
+    const SourceSupply supply = machine.SupplyOf(
+        *source, limits[source->id().value], HeldBack(source->id()) ? 0 : RoomForGroups().groups);
     out.idle = supply.attempts > 0 ? codec::IdleReason::kNoActors : supply.idle;
   }
   return summary;
@@ -483,6 +506,8 @@ uint64_t Primary::NextTick() const { return impl_->NextTick(); }
 void Primary::SetMemory(uint64_t free_bytes, uint64_t expected_rollout_bytes) {
   impl_->SetMemory(free_bytes, expected_rollout_bytes);
 }
+
+void Primary::HoldBack(std::vector<SourceId> sources) { impl_->HoldBack(std::move(sources)); }
 
 void Primary::SetDraining(bool draining) {
   impl_->recheck |= impl_->draining != draining;

@@ -86,6 +86,9 @@ class Primary {
   // Free payload memory, and what a rollout is expected to take before any is measured. No new
   // groups are begun while the expected bytes of open groups do not fit.
   void SetMemory(uint64_t free_bytes, uint64_t expected_rollout_bytes);
+  // Train sources that get nothing until told otherwise: the waiting step does not take them, and
+  // what they make would fill the memory that it needs.
+  void HoldBack(std::vector<SourceId> sources);
   // While true, Renew asks for partials and Acquire hands out nothing; the next Tick ends all
   // waits.
   void SetDraining(bool draining);

@@ -251,18 +251,27 @@ void Node::FreeUpMemory() {
   DropForBudget(wanted, first, rounds * shards(), 0);
 }
 
-// Actors wait for memory, and none of them generates for the step.
+// Actors wait for memory, and what they generate for the step cannot fill it.
 bool Node::Starved(const std::vector<SourceId>& wanted) const {
   bool starved = false;
+  uint64_t in_flight = 0, open = 0, others = 0;
   for (const auto& host : shards_) {
     const shard::Primary& primary = host->loop->primary();
     starved |= primary.waiters() > 0 && primary.ShortOfMemory(wanted);
     for (const shard::SourceView& view : host->state->Sources()) {
-      const bool counts = std::ranges::find(wanted, view.source) != wanted.end();
-      if (counts && view.in_flight > 0) return false;
+      const bool train = view.settings->purpose == codec::Purpose::kTrain;
+      if (std::ranges::find(wanted, view.source) == wanted.end()) {
+        others += train ? view.groups_open + view.groups_ready : 0;
+        continue;
+      }
+      in_flight += view.in_flight;
+      open += view.groups_open + view.groups_ready;
     }
   }
-  return starved;
+  const ledger::Primary& ledger = ledger_->loop->primary();
+  const ledger::Step* step = ledger.Hungry();
+  if (!starved || step == nullptr) return false;
+  return in_flight == 0 || (others > 0 && open < ledger.GroupsLacking(*step));
 }
 
 bool Node::LetIn(GroupPlace place, const std::vector<SourceId>& wanted, size_t most) {
@@ -340,8 +349,11 @@ void Node::SendSummaries() {
 
 void Node::Maintain() {
   FreeUpMemory();
+  ledger::Primary& ledger = ledger_->loop->primary();
+  ledger.SetPayloadBytesMax(options_.payload_bytes_max);
   for (auto& shard : shards_) {
     shard->loop->primary().SetMemory(payloads_.FreeBytes() / shards(), 10'000);
+    shard->loop->primary().HoldBack(ledger.HeldBack(payloads_.FreeBytes()));
     shard->loop->Tick(queue_->now_ms());
     if (options_.peer_faults) shard->loop->Resend();
   }

@@ -237,6 +237,19 @@ TEST_F(Primaries, SayWhichVersionHasToBePublished) {
                                    "step 2 trains on version 1: publish it to go on)"));
 }
 
+TEST_F(Primaries, HoldBackWhatTheWaitingStepDoesNotTakeWhileMemoryIsShort) {
+  h.PutTrainSource("code");
+  h.primary.SetPayloadBytesMax(1'000);
+  EXPECT_TRUE(h.primary.HeldBack(0).empty()) << "no step waits";
+  StepSpec spec = h.Spec(8);
+  spec.sources = {SourceId(1)};
+  ASSERT_TRUE(Open(1, spec).ok());
+  EXPECT_EQ(h.primary.HeldBack(499), std::vector{SourceId(0)});
+  EXPECT_TRUE(h.primary.HeldBack(500).empty());
+  h.primary.SetPayloadBytesMax(0);
+  EXPECT_TRUE(h.primary.HeldBack(0).empty()) << "no limit is known";
+}
+
 TEST_F(Primaries, SayThatAStepIsTooLargeForTheMemory) {
   ASSERT_TRUE(Open(1, h.Spec(8)).ok());
   Output output;
@@ -257,6 +270,7 @@ TEST_F(Primaries, SayThatAStepIsTooLargeForTheMemory) {
   for (const HeldRollout& rollout : h.step(1).rollouts) held += rollout.payload_bytes;
   ASSERT_GT(held, 0);
   EXPECT_EQ(h.primary.PayloadBytesOf(h.step(1)), held * 8);
+  EXPECT_EQ(h.primary.GroupsLacking(h.step(1)), 7);
   EXPECT_FALSE(h.primary.TooLarge(h.step(1)));
 }
 

@@ -366,6 +366,19 @@ TEST(Primary, OneGroupIsBegunHoweverLittleMemoryThereIs) {
   EXPECT_EQ(h.Leases(100).size(), 0u);
 }
 
+TEST(Primary, ASourceThatIsHeldBackGetsNothingUntilItIsLetGo) {
+  PrimaryHarness h;
+  h.primary->HoldBack({Harness::kSource});
+  h.AcquireAs(1, 4, 10'000);
+  EXPECT_EQ(h.Answer(1), nullptr);
+  EXPECT_STREQ(h.primary->IdleReason(), "memory");
+  EXPECT_EQ(h.primary->Summary().sources.at(0).idle, codec::IdleReason::kMemory);
+  h.primary->HoldBack({});
+  EXPECT_LE(h.primary->NextTick(), h.now);
+  h.Tick();
+  EXPECT_EQ(h.Answer(1)->assignments.size(), 4u);
+}
+
 TEST(Primary, TheSummarySaysWhatIsReadyAndWhyNothingMoves) {
   PrimaryHarness h(0);
   EXPECT_EQ(h.primary->Summary().sources.at(0).idle, codec::IdleReason::kNoTasks);
