@@ -2,11 +2,12 @@
 //
 // While pushes or hand-outs wait for memory, a step lacks groups and none that it could take is
 // ready, nothing frees memory by itself: the waiting pushes would complete groups, and cannot. Nor
-// do those groups of the step that are open, when they are fewer than it lacks. When that lasts, the
-// pushes of the oldest incomplete group that the step could take are let in from the reserve. When they do not fit either, groups are dropped, counted "budget": first those of
-// sources that the step does not take (the youngest incomplete one, then ready ones), then the
-// youngest incomplete group of all. ReliefClock, ChooseWaiters and ChooseDrops are pure;
-// BudgetRelief ties them to the engine, on the ticker's thread.
+// do those groups of the step that are open, when they are fewer than it lacks. When that lasts,
+// the pushes of the oldest incomplete group that the step could take are let in from the reserve.
+// When they do not fit either, groups are dropped, counted "budget": first those of sources that
+// the step does not take (the youngest incomplete one, then ready ones), then the youngest
+// incomplete group of all. ReliefClock, ChooseWaiters and ChooseDrops are pure; BudgetRelief ties
+// them to the engine, on the ticker's thread.
 #pragma once
 
 #include <atomic>
