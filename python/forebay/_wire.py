@@ -22,7 +22,7 @@ Buffer = Union[bytes, bytearray, memoryview]
 M = TypeVar("M", bound="Message")
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
-_PLAIN, _PACKED = 8, 9  # beside the wire types: an unsigned varint, a list of scalars
+_PLAIN, _PACKED = 8, 9  # beside the wire types: a varint that is one integer, a list of scalars
 _UINT64 = (1 << 64) - 1
 _PACK = {
     "fixed64": struct.Struct("<Q"),
@@ -146,10 +146,6 @@ class Field:
 
     # ---- decoding
 
-    def decode_packed(self, message: Any, data: Buffer, at: int, end: int) -> None:
-        """Takes a packed list of scalars."""
-        self._list(message).extend(self._unpack(data, at, end))
-
     def decode_length(self, message: Any, data: Buffer, at: int, end: int, views: bool) -> None:
         """Takes a message, a string, bytes or an entry of a map."""
         kind = self.kind
@@ -193,24 +189,30 @@ class Field:
             return value - (1 << 64) if value >> 63 else value
         return value
 
-    def _unpack(self, data: Buffer, at: int, end: int) -> List[Any]:
+    def unpack(self, data: Buffer, at: int, end: int) -> List[Any]:
+        """The values of a packed list of scalars."""
         pack = _PACK.get(self.kind)
         if pack is not None:
             count, rest = divmod(end - at, pack.size)
             if rest:
                 raise WireError(f"{self.name}: {end - at} bytes are no array of {self.kind}")
             return list(struct.unpack_from("<%d%s" % (count, pack.format[-1]), data, at))
-        if max(data[at:end], default=0) < 0x80 and self.kind != "bool":
-            return list(data[at:end])
+        packed = bytes(data[at:end])
+        scalar_from = 0 if self.kind == "bool" else 1 << 31  # below, the value is the varint
+        if packed.isascii() and scalar_from:
+            return list(packed)
         values = []
-        while at < end:
-            value = data[at]
-            at += 1
-            if value > 0x7F:
-                value, at = read_varint(data, at - 1)
-                value = self.scalar(value)
-            values.append(value)
-        if at != end:
+        value = shift = 0
+        for byte in packed:
+            value |= (byte & 0x7F) << shift
+            if byte > 0x7F:
+                shift += 7
+                if shift > 63:
+                    raise WireError("a varint is longer than ten bytes")
+                continue
+            values.append(value if value < scalar_from else self.scalar(value & _UINT64))
+            value = shift = 0
+        if shift:
             raise WireError(f"{self.name}: the last value is cut off")
         return values
 
@@ -238,7 +240,7 @@ class Message:
         cls.FIELDS = tuple(sorted(fields, key=lambda f: f.number))
         cls._BY_TAG = {}
         for field in fields:
-            plain = field.kind in ("uint32", "uint64") and not field.repeated
+            plain = field.wire_type == VARINT and field.kind != "bool" and not field.repeated
             how = _PLAIN if plain else field.wire_type
             cls._BY_TAG[field.number << 3 | field.wire_type] = (how, field, field.name)
             if field.repeated and not field.is_length:
@@ -307,7 +309,11 @@ def _decode(cls: Type[M], data: Buffer, at: int, end: int, views: bool) -> M:
             if how == LENGTH:
                 field.decode_length(message, data, at, at + size, views)
             else:
-                field.decode_packed(message, data, at, at + size)
+                values = field.unpack(data, at, at + size)
+                if name in held:
+                    held[name].extend(values)
+                else:
+                    held[name] = values
             at += size
         elif how == VARINT:
             value, at = read_varint(data, at)
