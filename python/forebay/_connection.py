@@ -14,7 +14,7 @@ import random
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Optional, Set, Tuple, Type, TypeVar, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple, Type, TypeVar, Union
 
 # Lets a process that has spoken to the daemon fork (DataLoader workers); read when grpc is loaded.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "1")
@@ -200,17 +200,19 @@ class Connection:
     def __setstate__(self, state: Dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.RLock(), _channels={}, _stubs={})
 
-    def _stub(self, kind: str, method: str, purpose: str) -> Any:
+    def _stub(self, kind: str, method: str, purpose: str, decode: Optional[Callable[[bytes], Any]] = None) -> Any:
         if self._pid != os.getpid():
             self._begin_process()
         with self._lock:
-            stub = self._stubs.get((method, purpose))
+            stub = self._stubs.get((method, purpose)) if decode is None else None
             if stub is None:
                 channel = self._channels.get(purpose)
                 if channel is None:
                     channel = self._channels[purpose] = self._open()
                 # No serializers: messages are encoded and decoded here.
-                stub = self._stubs[method, purpose] = getattr(channel, kind)(method)
+                stub = getattr(channel, kind)(method, response_deserializer=decode)
+                if decode is None:
+                    self._stubs[method, purpose] = stub
             return stub
 
     def _begin_process(self) -> None:
@@ -235,9 +237,13 @@ class Connection:
         requests: Iterator[bytes],
         purpose: str = "calls",
         timeout: Optional[float] = None,
+        decode: Optional[Callable[[bytes], Any]] = None,
     ) -> Any:
-        """Begins a stream of encoded messages; what is returned iterates over encoded answers."""
-        stub = self._stub("stream_stream", method, purpose)
+        """Begins a stream of encoded messages; what is returned iterates over what `decode` makes of the answers.
+
+        gRPC's thread calls `decode` as soon as it has the bytes. It must neither raise nor return None.
+        """
+        stub = self._stub("stream_stream", method, purpose, decode)
         return stub(requests, timeout=timeout, metadata=self._metadata)
 
     def watch(self, method: str, request: Message) -> Any:

@@ -1,7 +1,7 @@
 """Fetches micro-batches ahead over one stream, within a budget of bytes.
 
-Thread-safe for one consumer. A thread receives into arrays while the trainer computes; it asks for
-the next micro-batch only while fewer bytes than the budget are held and asked for.
+Thread-safe for one consumer. A thread receives while the trainer computes; gRPC's own puts the bytes
+into arrays. The next micro-batch is asked for only while fewer bytes than the budget are held and asked for.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Fetch:
     ) -> None:
         self._fetcher, self._timeout = fetcher, timeout
         self.requests = list(requests)
-        self.ready: Deque[Any] = deque()  # micro-batches, or an exception
+        self.ready: Deque[Tuple[Any, int]] = deque()  # micro-batches and their bytes, or an exception
         self.condition = fetcher.condition
         self.asked = 0  # how many of the requests are on the stream
         self.received = 0
@@ -77,12 +77,12 @@ class Fetch:
                         f"{which.step} did not come within {self._timeout:g} s"
                     )
                 self.condition.wait(left)
-            item = self.ready.popleft()
+            item, nbytes = self.ready.popleft()
             if isinstance(item, BaseException):
                 self.closed = True
                 raise item
             self._taken += 1
-            self.held_bytes -= item.nbytes
+            self.held_bytes -= nbytes
             self._fetcher._ask()
         return item  # type: ignore[no-any-return]
 
@@ -102,6 +102,7 @@ class Fetcher:
         self._asked: Deque[Tuple[int, Fetch]] = deque()  # on the stream, in order
         self._requests: "queue.SimpleQueue[Optional[bytes]]" = queue.SimpleQueue()
         self._buffers = Buffers(min(budget_bytes, BUFFERS_BYTES_MAX))
+        self._assembly: Optional[Assembly] = None  # the answer that is being received
         self._number = 0
         self._typical_bytes = 0
         self._thread: Optional[threading.Thread] = None
@@ -158,7 +159,7 @@ class Fetcher:
                 self._requests.put(request.encode())
                 self.condition.notify_all()  # there may be no stream: the last one broke with nothing asked
 
-    # ---- the thread that receives
+    # ---- the threads that receive
 
     def _run(self) -> None:
         meter().enter_thread()
@@ -168,7 +169,8 @@ class Fetcher:
                     self.condition.wait()
             if self._scope.cancelled:
                 break
-            call = self._connection.stream(METHOD, self._sent(self._requests), "fetch")
+            self._assembly = None
+            call = self._connection.stream(METHOD, self._sent(self._requests), "fetch", decode=self._decode)
             pause = 0.0
             try:
                 with self._scope.holding(call):
@@ -195,45 +197,63 @@ class Fetcher:
             yield request
 
     def _receive(self, call: Any) -> None:
-        assembly: Optional[Assembly] = None
-        for body in call:
+        for answer in call:
             self._backoff.reset()
-            frame = wire.FetchFrame.decode(body, views=True)
-            number, fetch = self._asked[0]
-            if frame.id != number:
-                raise _errors.InternalError(f"fetch was answered with id {frame.id}, expected {number}")
-            if frame.error_code:
-                error = _errors.from_number(frame.error_code, frame.error_message, METHOD)
-                self._answered(fetch, error)
-                assembly = None
-                continue
-            if frame.layout is not None:
-                assembly = Assembly(frame.layout, self._buffers)
-                self._expect(assembly.nbytes)
-            if assembly is None:
-                raise _errors.InternalError("the first frame of a micro-batch has no layout")
-            if frame.data:
-                assembly.take(memoryview(frame.data))
-            if frame.last:
-                request = fetch.requests[fetch.received]
-                mb = assembly.finish(request.mini_batch, request.micro_batch)
-                meter().fetched(assembly.nbytes)
-                assembly = None
-                self._answered(fetch, mb)
+            if isinstance(answer, Exception):
+                raise answer
+            if answer:
+                self._answered(*answer)
+
+    def _decode(self, body: bytes) -> Any:
+        """On gRPC's thread, whose core has the bytes in its cache: see _taken. What that raises is returned."""
+        begin = time.thread_time()
+        try:
+            return self._taken(body)
+        except _errors.ForebayError as error:
+            return error
+        except Exception as error:  # of the decoder: these bytes are no answer
+            return _errors.InternalError(f"fetch was answered with what cannot be read: {error!r}")
+        finally:
+            meter().spent(time.thread_time() - begin)
+
+    def _taken(self, body: bytes) -> Tuple[Any, ...]:
+        """Takes one frame: with the last one of an answer the arguments of _answered, before that nothing."""
+        frame = wire.FetchFrame.decode(body, views=True)
+        number, fetch = self._asked[0]
+        if frame.id != number:
+            raise _errors.InternalError(f"fetch was answered with id {frame.id}, expected {number}")
+        if frame.error_code:
+            self._assembly = None
+            return fetch, _errors.from_number(frame.error_code, frame.error_message, METHOD), 0
+        if frame.layout is not None:
+            self._assembly = Assembly(frame.layout, self._buffers)
+            if not frame.last:
+                self._expect(self._assembly.nbytes)
+        if self._assembly is None:
+            raise _errors.InternalError("the first frame of a micro-batch has no layout")
+        if frame.data:
+            self._assembly.take(memoryview(frame.data))
+        if not frame.last:
+            return ()
+        assembly, self._assembly = self._assembly, None
+        request = fetch.requests[fetch.received]
+        meter().fetched(assembly.nbytes)
+        return fetch, assembly.finish(request.mini_batch, request.micro_batch), assembly.nbytes
 
     def _expect(self, nbytes: int) -> None:
         with self.condition:
             self._typical_bytes = max(1, nbytes, self._typical_bytes * 7 // 8)
             self._ask()
 
-    def _answered(self, fetch: Fetch, item: Any) -> None:
+    def _answered(self, fetch: Fetch, item: Any, nbytes: int) -> None:
         with self.condition:
             self._asked.popleft()
             fetch.received += 1
+            if isinstance(item, MicroBatch):
+                self._typical_bytes = max(1, nbytes, self._typical_bytes * 7 // 8)
             if not fetch.closed:
-                fetch.ready.append(item)
-                if isinstance(item, MicroBatch):
-                    fetch.held_bytes += item.nbytes
+                fetch.ready.append((item, nbytes))
+                fetch.held_bytes += nbytes
             if fetch.received == len(fetch.requests) and not fetch.ready and fetch in self._fetches:
                 self._fetches.remove(fetch)
             self._ask()
@@ -242,7 +262,7 @@ class Fetcher:
     def _fail(self, error: BaseException) -> None:
         with self.condition:
             for fetch in {id(f): f for _, f in self._asked}.values():
-                fetch.ready.append(error)
+                fetch.ready.append((error, 0))
                 fetch.asked = fetch.received = len(fetch.requests)
             self._asked.clear()
             self.condition.notify_all()

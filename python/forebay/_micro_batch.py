@@ -81,15 +81,14 @@ class Assembly:
 
     def take(self, data: memoryview) -> None:
         """The next bytes of the answer."""
-        source = np.frombuffer(data, np.uint8) if len(data) else np.empty(0, np.uint8)
-        while len(source):
+        at = 0
+        while at < len(data):
             if self._column == len(self._pieces):
-                raise InternalError(f"a micro-batch has {len(source)} bytes more than its layout says")
+                raise InternalError(f"a micro-batch has {len(data) - at} bytes more than its layout says")
             piece = self._pieces[self._column]
-            room = len(piece) - self._filled
-            count = min(room, len(source))
-            piece[self._filled : self._filled + count] = source[:count]
-            source = source[count:]
+            count = min(len(piece) - self._filled, len(data) - at)
+            memoryview(piece)[self._filled : self._filled + count] = data[at : at + count]
+            at += count
             self._filled += count
             if self._filled == len(piece):
                 self._column, self._filled = self._column + 1, 0
@@ -110,6 +109,11 @@ class Assembly:
         return MicroBatch(self.layout, columns, kinds, parts, mini_batch, index)
 
 
+def _values(name: str, dtype: Any) -> "functools.cached_property[np.ndarray[Any, Any]]":
+    """A list of the layout as an array, made when it is first read: most never are."""
+    return functools.cached_property(lambda mb: np.array(getattr(mb._layout, name), dtype))
+
+
 class MicroBatch:
     """Columns concatenated over the sequences, as a trainer's varlen attention takes them.
 
@@ -122,6 +126,18 @@ class MicroBatch:
     group_ids, task_ids u64 [S]; sources, names [S]. totals: of the mini-batch it belongs to.
     """
 
+    rewards = _values("rewards", np.float32)
+    advantages = _values("advantages", np.float32)
+    versions = _values("versions", np.int64)
+    lags = _values("lags", np.int64)
+    rollout_ids = _values("rollout_ids", np.uint64)
+    group_ids = _values("group_ids", np.uint64)
+    task_ids = _values("task_ids", np.uint64)
+    sequence_indexes = _values("sequence_indexes", np.int64)
+    prompt_tokens = _values("prompt_tokens", np.int64)
+    loss_tokens = _values("loss_tokens", np.int64)
+    rollout_loss_tokens = _values("rollout_loss_tokens", np.int64)
+
     def __init__(
         self,
         layout: wire.MicroBatchLayout,
@@ -133,23 +149,22 @@ class MicroBatch:
     ) -> None:
         self.mini_batch, self.index, self.revision = mini_batch, index, layout.revision
         self.columns, self.dtypes, self._parts = columns, dtypes, parts
-        self.cu_seqlens = _array(layout.cu_seqlens or (0,), np.int32)
+        self._layout = layout
         self.max_seqlen = layout.max_seqlen
         self.padded_tokens = layout.padded_tokens
-        self.rewards = _array(layout.rewards, np.float32)
-        self.advantages = _array(layout.advantages, np.float32)
-        self.versions = _array(layout.versions, np.int64)
-        self.lags = _array(layout.lags, np.int64)
-        self.rollout_ids = _array(layout.rollout_ids, np.uint64)
-        self.group_ids = _array(layout.group_ids, np.uint64)
-        self.task_ids = _array(layout.task_ids, np.uint64)
-        self.sequence_indexes = _array(layout.sequence_indexes, np.int64)
-        self.prompt_tokens = _array(layout.prompt_tokens, np.int64)
-        self.loss_tokens = _array(layout.loss_tokens, np.int64)
-        self.rollout_loss_tokens = _array(layout.rollout_loss_tokens, np.int64)
-        self.totals = totals_of(layout.mini_batch)
-        names = list(layout.source_names)
-        self.sources = [names[i] if i < len(names) else "" for i in layout.sources]
+
+    @functools.cached_property
+    def cu_seqlens(self) -> "np.ndarray[Any, Any]":
+        return np.array(self._layout.cu_seqlens or (0,), np.int32)
+
+    @functools.cached_property
+    def totals(self) -> Totals:
+        return totals_of(self._layout.mini_batch)
+
+    @functools.cached_property
+    def sources(self) -> List[str]:
+        names = self._layout.source_names
+        return [names[i] if i < len(names) else "" for i in self._layout.sources]
 
     @property
     def is_filler(self) -> bool:
@@ -238,14 +253,11 @@ class MicroBatch:
         for name, tensor in out.columns.items():
             if not hasattr(self, name) or name in ("tokens", "loss_mask", "logprobs"):
                 setattr(out, name, tensor)
-        for name, value in [*vars(self).items(), ("position_ids", self.position_ids)]:
+        for name, kind in vars(MicroBatch).items():
+            value = getattr(self, name) if isinstance(kind, functools.cached_property) else None
             if isinstance(value, np.ndarray):
                 setattr(out, name, move(value))
         return out
-
-
-def _array(values: Sequence[Any], dtype: Any) -> "np.ndarray[Any, Any]":
-    return np.array(values, dtype)
 
 
 def put_message(

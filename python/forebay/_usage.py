@@ -44,6 +44,11 @@ class Meter:
         with self._lock:
             self.fetched_bytes += count
 
+    def spent(self, cpu_s: float) -> None:
+        """CPU of a thread that is not registered."""
+        with self._lock:
+            self._ended_cpu_s += cpu_s
+
     def enter_thread(self) -> None:
         """Called by a thread of the package at its start."""
         with self._lock:
@@ -128,4 +133,5 @@ _meters: Dict[int, Meter] = {}
 
 def meter() -> Meter:
     """The meter of this process; a forked child has its own."""
-    return _meters.setdefault(os.getpid(), Meter())
+    pid = os.getpid()
+    return _meters.get(pid) or _meters.setdefault(pid, Meter())

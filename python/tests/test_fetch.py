@@ -1,6 +1,7 @@
 """Fetching and opening steps against a scripted daemon: broken streams, refusals, budgets."""
 
 import asyncio
+import pickle
 import threading
 import time
 
@@ -150,6 +151,26 @@ def test_an_answer_that_contradicts_its_layout_is_refused(daemon):
     with daemon.connect().trainer(groups=1) as t:
         with pytest.raises(fb.InternalError, match="bytes more"):
             list(next(t.steps()))
+
+
+def test_an_answer_that_is_no_message_is_refused(daemon):
+    class Garbage(wire.FetchFrame):
+        def encode(self):
+            return b"\xff"
+
+    daemon.micro_batch = lambda request: [Garbage()]
+    with daemon.connect().trainer(groups=1, fetch_timeout=20) as t:
+        with pytest.raises(fb.InternalError, match="cannot be read"):
+            list(next(t.steps()))
+
+
+def test_a_micro_batch_can_be_pickled_and_changed(daemon):
+    with daemon.connect().trainer(groups=1) as t:
+        mb = pickle.loads(pickle.dumps(next(iter(next(t.steps())))))
+    assert mb.rewards.tolist() == [0.0, 1.0] and mb.rewards is mb.rewards
+    assert mb.cu_seqlens.dtype == np.int32 and len(mb) == 2 and mb.sources == []
+    mb.advantages = mb.advantages * 2
+    assert mb.advantages.tolist() == [-2.0, 2.0]
 
 
 def test_no_more_is_fetched_ahead_than_the_budget(daemon):
