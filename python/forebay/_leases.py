@@ -74,7 +74,9 @@ class LeaseKeeper:
         self.handed_out: Mailbox[Lease] = Mailbox()
         self.waiting = ""  # why there is no assignment
         self.version = PolicyVersion()  # what the engine holds, as far as is known
-        self._condition = threading.Condition()
+        lock = threading.RLock()
+        self._condition = threading.Condition(lock)
+        self._slot_freed = threading.Condition(lock)  # the acquiring thread's: slots are freed by every push
         self._leases: Dict[int, Lease] = {}
         self._acquiring = True
         self._closed = False
@@ -136,7 +138,9 @@ class LeaseKeeper:
                 return False
             lease.over = True
             self._leases.pop(lease.assignment.attempt_id, None)
-            self._condition.notify_all()
+            free = self._slots - len(self._leases)
+            if free == 1 or free >= self._slots // 8:  # what the acquiring thread waits for
+                self._slot_freed.notify_all()
             return True
 
     def release(self, lease: Lease) -> None:
@@ -169,7 +173,7 @@ class LeaseKeeper:
             return
         with self._condition:
             self._acquiring = False
-            self._condition.notify_all()
+            self._slot_freed.notify_all()
         self._scope.cancel()
         self.handed_out.close(error)
         for lease in self.handed_out.drain():
@@ -204,10 +208,10 @@ class LeaseKeeper:
         while True:
             with self._condition:
                 while self._acquiring and len(self._leases) >= self._slots:
-                    self._condition.wait()
+                    self._slot_freed.wait()
                 if self._leases and self._slots - len(self._leases) < self._slots // 8:
                     # Few of many slots are free: a moment later there are more, and one call serves them all.
-                    self._condition.wait_for(
+                    self._slot_freed.wait_for(
                         lambda: self._slots - len(self._leases) >= self._slots // 8 or not self._acquiring,
                         ACQUIRE_LINGER_S,
                     )

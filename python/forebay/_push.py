@@ -29,8 +29,9 @@ from ._wire import varint
 log = logging.getLogger("forebay")
 METHOD = "/forebay.v1.ActorService/Push"
 GROUP_METHOD = "/forebay.v1.ActorService/PushGroup"
-# Payload bytes of a frame; rollouts that are larger go in several.
-FRAME_BYTES = 2 << 20
+# Payload bytes of a frame; rollouts that are larger go in several. With the headers it stays below 4 MiB, the largest
+# message that gRPC's servers take unless told otherwise. Smaller ones cost more: each wakes four threads.
+FRAME_BYTES = 4_000_000
 FRAME_ROLLOUTS_MAX = 1024
 # Sent and not acknowledged. The daemon reads no further than 64 frames or 32 MiB.
 IN_FLIGHT_BYTES_MAX = 24 << 20
@@ -102,7 +103,8 @@ class Pusher:
                     target=self._run, name=thread_name("push"), daemon=True
                 )
                 self._thread.start()
-            self._condition.notify_all()
+            if len(self._queue) == 1 and self._has_room():  # else the stream's thread is busy, or waits for replies
+                self._condition.notify_all()
 
     def forget(self, rollout: Outgoing) -> None:
         """Takes a rollout back if it was not sent yet."""
@@ -165,18 +167,21 @@ class Pusher:
                 return  # closed meanwhile
             frame = self._frames.popleft()
             self._in_flight_bytes -= frame.nbytes
-            self._condition.notify_all()
+            if self._queue or self._half_sent or not self._frames:
+                self._condition.notify_all()
         if not frame.last:
             return
         refused = {outcome.index: outcome for outcome in reply.outcomes}
         results: List[Settled] = []
+        taken_bytes = 0
         for index, rollout in enumerate(frame.rollouts):
             outcome = refused.get(index)
             error = None if outcome is None else error_of(outcome)
             value = PushResult(outcome.result) if outcome and not error else PushResult.ACCEPTED
             if error is None:
-                meter().pushed(rollout.nbytes)
+                taken_bytes += rollout.nbytes
             results.append((rollout.promise, value, error))
+        meter().pushed(taken_bytes)
         settle(results)
 
     def _take_error(self, error: grpc.RpcError, backoff: Backoff) -> float:

@@ -85,8 +85,8 @@ def test_small_rollouts_share_frames_and_arrive_whole(scripted):
 
 def test_a_large_rollout_goes_in_several_frames(scripted):
     scripted.assign(1)
-    big = np.random.default_rng(0).standard_normal((1_000, 1_200)).astype(np.float32)
-    sent = rollout(1_000, states=big)
+    big = np.random.default_rng(0).standard_normal((2_000, 1_200)).astype(np.float32)
+    sent = rollout(2_000, states=big)
 
     async def body(a):
         return await a.push(sent, reward=1)
@@ -155,6 +155,14 @@ def test_an_exception_is_a_failure_and_leaving_early_gives_back(scripted):
     (fail,) = scripted.requests("Fail")
     assert (list(fail.attempt_ids), list(fail.tokens), fail.reason) == ([1], [7], "KeyError: 'no verifier'")
     assert sorted(i for r in scripted.requests("Release") for i in r.attempt_ids) == [2, 3]
+
+
+def test_a_single_free_slot_of_many_is_filled(scripted):
+    scripted.assign(33)
+    with scripted.connect().sync.actor("env", slots=32) as actor:
+        held = [actor.next(timeout=20) for _ in range(32)]
+        held[5].push(rollout(8), reward=1)
+        assert actor.next(timeout=20).id == 33
 
 
 def test_no_more_than_the_slots_are_held(scripted):
