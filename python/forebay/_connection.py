@@ -225,6 +225,9 @@ class Connection:
                 self._pid = os.getpid()
 
     def _open(self) -> grpc.Channel:
+        # glibc gives freed memory back to the system above twice the largest block that was freed so far; messages of
+        # megabytes would come in fresh pages each time, which cost more than their copies. A block that is never touched:
+        bytes(16 << 20)
         # Channels of one purpose each, so that calls never queue behind payload bytes.
         options = [*_OPTIONS, ("grpc.use_local_subchannel_pool", 1)]
         if self._tls is not None:
