@@ -94,7 +94,7 @@ async def push(run: fb.Run, arguments: argparse.Namespace) -> dict:
 
 def fill(run: fb.Run, rollouts: int) -> None:
     """As many groups of two as the micro-batches take."""
-    run.load("load", [{"id": str(i)} for i in range(rollouts)], group_size=2, order="static")
+    run.load("load", [{"id": str(i)} for i in range(rollouts)], group_size=2, order="static", max_lag=1_000_000)
     with run.sync.actor("python-load", sources=["load"]) as actor:
         for count, a in enumerate(actor, 1):
             with a:
