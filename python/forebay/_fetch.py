@@ -142,6 +142,8 @@ class Fetcher:
 
     def _ask(self) -> None:
         """Puts requests on the stream while the budget allows; the condition is held."""
+        if len(self._asked) >= REQUESTS_MAX:
+            return
         held = sum(fetch.held_bytes for fetch in self._fetches)
         for fetch in self._fetches:
             while fetch.asked < len(fetch.requests):
