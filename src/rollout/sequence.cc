@@ -36,8 +36,8 @@ void AddSequence(const SequenceMeta& sequence, uint32_t assigned, Extent* extent
 
 }  // namespace
 
-uint32_t VersionBy(codec::LagOf lag_of, std::span<const SequenceMeta> sequences,
-                   uint32_t assigned) {
+uint32_t VersionByRuns(codec::LagOf lag_of, std::span<const SequenceMeta> sequences,
+                       uint32_t assigned) {
   if (sequences.empty()) return assigned;
   Extent extent;
   for (const SequenceMeta& sequence : sequences) AddSequence(sequence, assigned, &extent);

@@ -42,7 +42,13 @@ struct SequenceMeta {
 
 // The version number that lag counts from, over all runs of all sequences. A sequence without runs
 // is of version `assigned`. kMeanToken rounds down, so that a fraction of a version counts as one.
-uint32_t VersionBy(codec::LagOf lag_of, std::span<const SequenceMeta> sequences, uint32_t assigned);
+uint32_t VersionByRuns(codec::LagOf lag_of, std::span<const SequenceMeta> sequences,
+                       uint32_t assigned);
+inline uint32_t VersionBy(codec::LagOf lag_of, std::span<const SequenceMeta> sequences,
+                          uint32_t assigned) {
+  const bool plain = sequences.size() == 1 && sequences[0].versions.empty();
+  return plain ? assigned : VersionByRuns(lag_of, sequences, assigned);
+}
 
 // Loss tokens of a sequence that are left when tokens of versions below `mask_below` leave the
 // loss.

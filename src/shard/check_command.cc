@@ -26,7 +26,7 @@ std::optional<Reply> RefuseCount(absl::Status status) {
   return Reply(CountReply{std::move(status), 0});
 }
 
-struct Refusal {
+struct Refuser {
   const Machine& machine;
 
   std::optional<Reply> operator()(const OpenSession& c) const {
@@ -83,7 +83,7 @@ absl::Status CheckAssign(const Machine& machine, const Assign& request, uint32_t
 }
 
 std::optional<Reply> RefusalOf(const Machine& machine, const Command& command) {
-  return std::visit(Refusal{machine}, command);
+  return std::visit(Refuser{machine}, command);
 }
 
 }  // namespace forebay::shard

@@ -15,10 +15,10 @@ PushOutcome Invalid(const char* field, std::string message) {
   return Refuse(PushResult::kInvalid, field, std::move(message));
 }
 
-PushOutcome CheckVersion(PolicyVersion version, const codec::VersionState& versions,
-                         const PolicyVersion* pinned) {
+Refusal CheckVersion(PolicyVersion version, const codec::VersionState& versions,
+                     const PolicyVersion* pinned) {
   if (pinned != nullptr) {
-    if (version == *pinned) return {};
+    if (version == *pinned) return std::nullopt;
     return Refuse(
         PushResult::kStale, "versions",
         absl::StrCat("version ", Text(version), "; the evaluation is of ", Text(*pinned)));
@@ -34,11 +34,11 @@ PushOutcome CheckVersion(PolicyVersion version, const codec::VersionState& versi
                   absl::StrCat("version ", Text(version),
                                " is of an abandoned branch; the current one is ", versions.branch));
   }
-  return {};
+  return std::nullopt;
 }
 
-PushOutcome CheckRuns(const SequenceMeta& sequence, const codec::VersionState& versions,
-                      const PolicyVersion* pinned) {
+Refusal CheckRuns(const SequenceMeta& sequence, const codec::VersionState& versions,
+                  const PolicyVersion* pinned) {
   if (sequence.versions.size() > kVersionRunsMax) {
     return Invalid("versions",
                    absl::StrCat(sequence.versions.size(), " runs; at most ", kVersionRunsMax));
@@ -53,19 +53,18 @@ PushOutcome CheckRuns(const SequenceMeta& sequence, const codec::VersionState& v
                                   "; they begin at 0 and rise below ", sequence.tokens));
     }
     loss_tokens += run.loss_tokens;
-    PushOutcome outcome = CheckVersion(run.version, versions, pinned);
-    if (outcome.result != PushResult::kAccepted) return outcome;
+    if (Refusal refusal = CheckVersion(run.version, versions, pinned)) return refusal;
   }
   if (!sequence.versions.empty() && loss_tokens != sequence.loss_tokens) {
     return Invalid("versions.loss_tokens",
                    absl::StrCat("the runs hold ", loss_tokens, " loss tokens, the sequence ",
                                 sequence.loss_tokens));
   }
-  return {};
+  return std::nullopt;
 }
 
-PushOutcome CheckSequence(const SequenceMeta& sequence, const codec::VersionState& versions,
-                          const PolicyVersion* pinned) {
+Refusal CheckSequence(const SequenceMeta& sequence, const codec::VersionState& versions,
+                      const PolicyVersion* pinned) {
   if (sequence.tokens == 0) return Invalid("sequences.tokens", "0 tokens; at least 1");
   if (sequence.prompt_tokens > sequence.tokens) {
     return Invalid("sequences.prompt_tokens",
@@ -81,7 +80,7 @@ PushOutcome CheckSequence(const SequenceMeta& sequence, const codec::VersionStat
   return CheckRuns(sequence, versions, pinned);
 }
 
-PushOutcome CheckRewards(const RolloutMeta& rollout, const codec::SourceSettings& settings) {
+Refusal CheckRewards(const RolloutMeta& rollout, const codec::SourceSettings& settings) {
   if (!std::isfinite(rollout.reward)) {
     return Invalid("rewards", absl::StrCat(rollout.reward, " is not finite"));
   }
@@ -98,7 +97,7 @@ PushOutcome CheckRewards(const RolloutMeta& rollout, const codec::SourceSettings
                                              "\" is missing, and reward_timeout_ms is 0"));
     }
   }
-  return {};
+  return std::nullopt;
 }
 
 }  // namespace
@@ -115,31 +114,29 @@ uint8_t AllRewards(const codec::SourceSettings& settings) {
   return static_cast<uint8_t>((1u << std::min<size_t>(settings.rewards.size(), 8)) - 1);
 }
 
-PushOutcome CheckRollout(const RolloutMeta& rollout, const codec::SourceSettings& settings,
-                         const codec::VersionState& versions, const PolicyVersion* pinned) {
+Refusal CheckRollout(const RolloutMeta& rollout, const codec::SourceSettings& settings,
+                     const codec::VersionState& versions, const PolicyVersion* pinned) {
   if (rollout.status > RolloutStatus::kAborted) {
     return Invalid("status",
                    absl::StrCat("status ", static_cast<int>(rollout.status), "; at most 2"));
   }
-  PushOutcome outcome = CheckRewards(rollout, settings);
-  if (outcome.result != PushResult::kAccepted) return outcome;
-  outcome = CheckSequence(rollout.first, versions, pinned);
-  if (outcome.result != PushResult::kAccepted || rollout.more.empty()) return outcome;
+  if (Refusal refusal = CheckRewards(rollout, settings)) return refusal;
+  if (Refusal refusal = CheckSequence(rollout.first, versions, pinned)) return refusal;
+  if (rollout.more.empty()) return std::nullopt;
   if (rollout.more.size() + 1 > kSequencesMax) {
     return Invalid("sequences",
                    absl::StrCat(rollout.more.size() + 1, " sequences; at most ", kSequencesMax));
   }
   uint64_t tokens = rollout.first.tokens;
   for (const SequenceMeta& sequence : rollout.more) {
-    outcome = CheckSequence(sequence, versions, pinned);
-    if (outcome.result != PushResult::kAccepted) return outcome;
+    if (Refusal refusal = CheckSequence(sequence, versions, pinned)) return refusal;
     tokens += sequence.tokens;
   }
   if (tokens > UINT32_MAX) {
     return Invalid("sequences.tokens",
                    absl::StrCat(tokens, " tokens in all; at most ", UINT32_MAX));
   }
-  return {};
+  return std::nullopt;
 }
 
 }  // namespace forebay::shard

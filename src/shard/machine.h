@@ -20,6 +20,7 @@
 #include "curriculum/curriculum.h"
 #include "rollout/advantage.h"
 #include "rollout/tables.h"
+#include "shard/check_rollout.h"
 #include "shard/eval_run.h"
 #include "shard/sessions.h"
 #include "shard/source_state.h"
@@ -160,8 +161,8 @@ class Machine {
   GroupId AddPutGroup(const PutGroup& c, Effects* effects);
   void RepeatPutGroup(const PutGroup& c, Effects* effects);
   PushResult SetReward(const LateReward& reward, Effects* effects);
-  bool RefusedAsStale(std::span<const SequenceMeta> sequences, PolicyVersion assigned,
-                      const codec::SourceSettings& settings, PushOutcome* outcome) const;
+  Refusal CheckStale(std::span<const SequenceMeta> sequences, PolicyVersion assigned,
+                     const codec::SourceSettings& settings) const;
   void AcceptOrDrop(uint32_t attempt, const RolloutMeta& meta, PolicyVersion assigned,
                     Effects* effects);
 

@@ -35,19 +35,18 @@ std::span<const SequenceMeta> SequencesOf(const RolloutMeta& meta,
 
 void Machine::Run(const PutRollouts& c, Tag tag, Effects* effects) {
   PutRolloutsReply reply;
-  reply.outcomes.resize(c.rollouts.size());
+  reply.outcomes.reserve(c.rollouts.size());
   const uint32_t session = sessions_.Find(c.session);
-  for (size_t i = 0; i < c.rollouts.size(); ++i) {
-    PushOutcome& outcome = reply.outcomes[i];
+  for (const RolloutMeta& meta : c.rollouts) {
     if (session == kNone) {
-      outcome =
-          Refuse(PushResult::kUnknown, "session", std::string(UnknownSession(c.session).message()));
-      FreePayload(c.rollouts[i].payload, 0, effects);
+      reply.outcomes.push_back(Refuse(PushResult::kUnknown, "session",
+                                      std::string(UnknownSession(c.session).message())));
+      FreePayload(meta.payload, 0, effects);
       continue;
     }
-    outcome = Put(c.rollouts[i], sessions_[session], effects);
-    reply.accepted +=
-        outcome.result == PushResult::kAccepted || outcome.result == PushResult::kDuplicate;
+    reply.outcomes.push_back(Put(meta, sessions_[session], effects));
+    const PushResult result = reply.outcomes.back().result;
+    reply.accepted += result == PushResult::kAccepted || result == PushResult::kDuplicate;
   }
   AddReply(std::move(reply), tag, effects);
 }
@@ -94,8 +93,9 @@ PushOutcome Machine::PutFound(uint32_t slot, const RolloutMeta& meta, PayloadId*
   const bool eval = tables_.group(attempt.group).eval != kNone;
   PolicyVersion assigned = VersionOf(slot);
   const codec::SourceSettings& settings = SettingsOfGroup(attempt.group);
-  PushOutcome outcome = CheckRollout(meta, settings, versions_, eval ? &assigned : nullptr);
-  if (outcome.result != PushResult::kAccepted) return outcome;
+  if (Refusal refusal = CheckRollout(meta, settings, versions_, eval ? &assigned : nullptr)) {
+    return *std::move(refusal);
+  }
   if (attempt.partial != PayloadId()) {
     assigned.number = std::min(assigned.number, attempt.partial_version);
   }
@@ -106,18 +106,20 @@ PushOutcome Machine::PutFound(uint32_t slot, const RolloutMeta& meta, PayloadId*
     PutAborted(slot, meta, effects);
   } else {
     std::vector<SequenceMeta> scratch;
-    if (!eval && RefusedAsStale(SequencesOf(meta, &scratch), assigned, settings, &outcome)) {
+    Refusal stale;
+    if (!eval) stale = CheckStale(SequencesOf(meta, &scratch), assigned, settings);
+    if (stale) {
       if (attempt.state == AttemptState::kLeased) {
         ++SourceOf(attempt.group).counters.stale;
         Requeue(slot);
       }
-      return outcome;
+      return *std::move(stale);
     }
     const uint32_t group = attempt.group;
     AcceptOrDrop(slot, meta, assigned, effects);
     FinishIfComplete(group, effects);
   }
-  return outcome;
+  return {};
 }
 
 PushOutcome Machine::PutLate(uint32_t slot) {
@@ -135,17 +137,16 @@ PushOutcome Machine::PutLate(uint32_t slot) {
 
 // A rollout that no step could train any more is not taken; its attempt is handed out again, to be
 // done with newer weights.
-bool Machine::RefusedAsStale(std::span<const SequenceMeta> sequences, PolicyVersion assigned,
-                             const codec::SourceSettings& settings, PushOutcome* outcome) const {
+Refusal Machine::CheckStale(std::span<const SequenceMeta> sequences, PolicyVersion assigned,
+                            const codec::SourceSettings& settings) const {
   if (settings.late != codec::LateRule::kDrop && settings.late != codec::LateRule::kWait) {
-    return false;
+    return std::nullopt;
   }
   const uint32_t version = rollout::VersionBy(settings.lag_of, sequences, assigned.number);
-  if (!UselessAt(version, settings)) return false;
-  *outcome = Refuse(PushResult::kStale, "versions",
-                    absl::StrCat("version ", version, " has lag ", train_floor_ - version,
-                                 " at least; at most ", settings.max_lag));
-  return true;
+  if (!UselessAt(version, settings)) return std::nullopt;
+  return Refuse(PushResult::kStale, "versions",
+                absl::StrCat("version ", version, " has lag ", train_floor_ - version,
+                             " at least; at most ", settings.max_lag));
 }
 
 void Machine::PutPartial(uint32_t slot, const RolloutMeta& meta, PolicyVersion assigned,

@@ -49,21 +49,22 @@ std::vector<PushOutcome> Machine::CheckPutGroup(const PutGroup& c) const {
   bool refused = false;
   for (size_t i = 0; i < c.rollouts.size(); ++i) {
     const RolloutMeta& meta = c.rollouts[i];
-    PushOutcome& outcome = outcomes[i];
-    outcome = CheckRollout(meta, settings, versions_, nullptr);
-    if (outcome.result == PushResult::kAccepted && meta.partial) {
-      outcome = Refuse(PushResult::kInvalid, "partial", "true; a group is pushed finished");
+    Refusal refusal = CheckRollout(meta, settings, versions_, nullptr);
+    if (!refusal && meta.partial) {
+      refusal = Refuse(PushResult::kInvalid, "partial", "true; a group is pushed finished");
     }
-    if (outcome.result == PushResult::kAccepted && meta.rewards_present != AllRewards(settings)) {
-      outcome = Refuse(PushResult::kInvalid, "rewards",
+    if (!refusal && meta.rewards_present != AllRewards(settings)) {
+      refusal = Refuse(PushResult::kInvalid, "rewards",
                        "a reward is missing; a group is pushed with all of them");
     }
-    if (outcome.result == PushResult::kAccepted) {
+    if (!refusal) {
       std::vector<SequenceMeta> sequences = {meta.first};
       sequences.insert(sequences.end(), meta.more.begin(), meta.more.end());
-      RefusedAsStale(sequences, versions_.published, settings, &outcome);
+      refusal = CheckStale(sequences, versions_.published, settings);
     }
-    refused |= outcome.result != PushResult::kAccepted;
+    if (!refusal) continue;
+    outcomes[i] = *std::move(refusal);
+    refused = true;
   }
   if (!refused) return {};
   RefuseRest(&outcomes);
