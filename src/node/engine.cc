@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string_view>
+
+#include "shard/limits.h"
 
 namespace forebay::node {
 namespace {
@@ -210,41 +213,64 @@ ShardId Engine::ShardOf(uint64_t external_hash) const {
   return ShardId(static_cast<uint8_t>(external_hash % shards_.size()));
 }
 
-void Engine::AcquireOne(ShardId shard, shard::Assign request, uint32_t wait_ms,
-                        std::shared_ptr<Ticket> ticket, Done<shard::AssignReply> done) {
-  auto& s = *shards_[shard.value];
-  s.serial.Post([&s, request = std::move(request), wait_ms, ticket = std::move(ticket),
-                 done = std::move(done)]() mutable {
-    if (ticket->cancelled) return done(shard::AssignReply{});
-    const auto tag = s.calls.Add([done = std::move(done)](shard::Reply&& reply) mutable {
-      done(std::get<shard::AssignReply>(std::move(reply)));
-    });
-    ticket->shard = s.id.value;
-    ticket->tag = tag;
-    s.loop->Acquire(NowMs(), tag, std::move(request), wait_ms);
+void Engine::Shard::Acquire(shard::Assign request, uint32_t wait_ms, std::shared_ptr<Ticket> ticket,
+                            Done<shard::AssignReply> done) {
+  if (ticket->cancelled) return done(shard::AssignReply{});
+  const auto tag = calls.Add([done = std::move(done)](shard::Reply&& reply) mutable {
+    done(std::get<shard::AssignReply>(std::move(reply)));
   });
+  ticket->shard = id.value;
+  ticket->tag = tag;
+  loop->Acquire(NowMs(), tag, std::move(request), wait_ms);
+}
+
+// The rounds of one request begin at the same shard, so its record alone tells a new one.
+bool Engine::Shard::NoteCall(const shard::Assign& request, const std::shared_ptr<Ticket>& ticket) {
+  if (newest_calls.size() > 2 * shard::kSessionsMax) {
+    absl::erase_if(newest_calls, [this](const auto& of) { return !state.Session(of.first); });
+  }
+  std::shared_ptr<Ticket>& newest = newest_calls[request.session];
+  const bool known = newest != nullptr;
+  if (known && request.request_id < newest->request_id) return true;
+  // What it has not asked yet it will not ask after this.
+  if (known && request.request_id == newest->request_id) engine->CancelAcquire(newest);
+  const bool is_new = known && request.request_id > newest->request_id;
+  newest = ticket;
+  return !is_new;
 }
 
 struct Engine::Round {
   shard::Assign request;
   uint64_t until_ms = 0;
   uint32_t visited = 0;
+  // Of a repeated request: whether a shard, by its number, has answered it before; else empty.
+  std::vector<uint8_t> answered;
   shard::AssignReply answer;
   std::shared_ptr<Ticket> ticket;
   Done<shard::AssignReply> done;
 };
 
+// The order of the shards follows from the request id, so that a repeated request meets the same
+// answers in the same order.
 void Engine::Acquire(shard::Assign request, uint32_t wait_ms, Done<shard::AssignReply> done,
                      std::shared_ptr<Ticket> ticket) {
+  ticket->request_id = request.request_id;
+  Shard& first = *shards_[request.request_id % shards_.size()];
   if (shards_.size() == 1) {
-    return AcquireOne(ShardId(0), std::move(request), wait_ms, std::move(ticket), std::move(done));
+    return first.serial.Post([&first, request = std::move(request), wait_ms,
+                              ticket = std::move(ticket), done = std::move(done)]() mutable {
+      first.Acquire(std::move(request), wait_ms, std::move(ticket), std::move(done));
+    });
   }
   auto round = std::make_unique<Round>();
   round->request = std::move(request);
   round->until_ms = NowMs() + wait_ms;
   round->ticket = std::move(ticket);
   round->done = std::move(done);
-  NextInRound(std::move(round));
+  first.serial.Post([this, &first, round = std::move(round)]() mutable {
+    if (first.NoteCall(round->request, round->ticket)) return AskWhoAnswered(std::move(round));
+    Visit(first, 0, std::move(round));
+  });
 }
 
 // The wait is in the shard that the ticket names; if it is on its way to another, that one sees the
@@ -258,36 +284,81 @@ void Engine::CancelAcquire(std::shared_ptr<Ticket> ticket) {
   });
 }
 
-// The order of the shards follows from the request id, so that a repeated request meets the same
-// answers.
+// A request that nobody has answered goes round as a new one does.
+void Engine::AskWhoAnswered(std::unique_ptr<Round> round) {
+  struct Look {
+    explicit Look(size_t shards) : newest(shards), left(shards) {}
+    std::vector<uint64_t> newest;  // request of the session that the shard has answered
+    std::atomic<size_t> left;
+    std::unique_ptr<Round> round;
+  };
+  auto look = std::make_shared<Look>(shards_.size());
+  look->round = std::move(round);
+  const SessionId session = look->round->request.session;
+  for (auto& shard : shards_) {
+    shard->serial.Post([this, look, session, s = shard.get()] {
+      look->newest[s->id.value] = s->loop->primary().NewestRequest(session);
+      if (look->left.fetch_sub(1) != 1) return;
+      std::unique_ptr<Round> asking = std::move(look->round);
+      const uint64_t request = asking->request.request_id;
+      const uint64_t newest = *std::ranges::max_element(look->newest);
+      if (newest > request) {
+        asking->answer.reason = "superseded";
+        return asking->done(std::move(asking->answer));
+      }
+      if (newest == request) {
+        for (uint64_t last : look->newest) asking->answered.push_back(last == request ? 1 : 0);
+      }
+      NextInRound(std::move(asking));
+    });
+  }
+}
+
 void Engine::NextInRound(std::unique_ptr<Round> round) {
   const uint64_t now = NowMs();
   const auto count = static_cast<uint32_t>(shards_.size());
+  const bool repeated = !round->answered.empty();
+  const auto next = [&] { return (round->request.request_id + round->visited) % count; };
+  while (repeated && round->visited < count && !round->answered[next()]) ++round->visited;
   const bool went_round = round->visited >= count;
   const bool found = !round->answer.assignments.empty();
-  const bool enough = round->answer.assignments.size() >= round->request.max;
-  if (enough || round->ticket->cancelled || (went_round && (found || now >= round->until_ms))) {
+  const bool enough = !repeated && round->answer.assignments.size() >= round->request.max;
+  const bool ends = went_round && (repeated || found || now >= round->until_ms);
+  if (enough || ends || round->ticket->cancelled) {
+    if (round->ticket->cancelled && !found) round->answer.reason = "superseded";
     return round->done(std::move(round->answer));
   }
-  const auto index = (round->request.request_id + round->visited) % count;
-  ++round->visited;
-  shard::Assign request = round->request;
-  request.max -= static_cast<uint32_t>(round->answer.assignments.size());
   const uint64_t left = round->until_ms > now ? round->until_ms - now : 0;
   const auto wait = went_round ? static_cast<uint32_t>(std::min<uint64_t>(left, kRoundWaitMs)) : 0;
+  Shard& shard = *shards_[next()];
+  shard.serial.Post([this, &shard, wait, round = std::move(round)]() mutable {
+    Visit(shard, wait, std::move(round));
+  });
+}
+
+// Within the shard's loop.
+void Engine::Visit(Shard& shard, uint32_t wait_ms, std::unique_ptr<Round> round) {
+  ++round->visited;
+  shard::Assign request = round->request;
+  const auto found = static_cast<uint32_t>(round->answer.assignments.size());
+  request.max = request.max > found ? request.max - found : 1;
   auto ticket = round->ticket;
-  AcquireOne(ShardId(static_cast<uint8_t>(index)), std::move(request), wait, std::move(ticket),
-             [this, round = std::move(round)](shard::AssignReply&& reply) mutable {
-               if (!reply.status.ok() && round->answer.assignments.empty()) {
-                 return round->done(std::move(reply));
-               }
-               auto& all = round->answer.assignments;
-               all.insert(all.end(), reply.assignments.begin(), reply.assignments.end());
-               round->answer.reason = reply.reason;
-               // The shard answers without a wait: no further round would find anything else.
-               if (reply.reason == "draining") return round->done(std::move(round->answer));
-               NextInRound(std::move(round));
-             });
+  shard.Acquire(std::move(request), wait_ms, std::move(ticket),
+                [this, round = std::move(round)](shard::AssignReply&& reply) mutable {
+                  if (!reply.status.ok() && round->answer.assignments.empty()) {
+                    return round->done(std::move(reply));
+                  }
+                  auto& all = round->answer.assignments;
+                  all.insert(all.end(), reply.assignments.begin(), reply.assignments.end());
+                  round->answer.reason = reply.reason;
+                  // The shard answers without a wait: no further round would find anything else;
+                  // or the session asks something newer.
+                  const std::string_view reason = reply.reason;
+                  const bool over =
+                      reason == "draining" || (reason == "superseded" && round->answered.empty());
+                  if (over) return round->done(std::move(round->answer));
+                  NextInRound(std::move(round));
+                });
 }
 
 void Engine::WatchStep(StepId step, uint32_t wait_ms, StepWatcher watcher) {

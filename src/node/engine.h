@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/synchronization/mutex.h"
 #include "node/calls.h"
@@ -71,11 +72,13 @@ class Engine {
 
   // Names an Acquire that waits. Made by the caller, thread-safe.
   struct Ticket {
+    uint64_t request_id = 0;  // set by Acquire
     std::atomic<bool> cancelled{false};
     std::atomic<uint32_t> shard{0};
     std::atomic<uint64_t> tag{0};  // 0: not there yet
   };
-  // Assignments from the shards in turn; waits up to wait_ms for the first.
+  // Assignments from the shards in turn; waits up to wait_ms for the first. The session's newest
+  // request repeated ends the call that asks it still, and gets what that one got or would have.
   void Acquire(shard::Assign request, uint32_t wait_ms, Done<shard::AssignReply> done,
                std::shared_ptr<Ticket> ticket = std::make_shared<Ticket>());
   // Nobody wants the answer any more: a wait ends, and hands out nothing.
@@ -180,6 +183,10 @@ class Engine {
     void OnSummary(const codec::ReadySummary& summary) override;
     absl::Status Begin(Journal* journal, LogPosition applied);
     void OnCommitted();
+    void Acquire(shard::Assign request, uint32_t wait_ms, std::shared_ptr<Ticket> ticket,
+                 Done<shard::AssignReply> done);
+    // Whether the request may have been made before. It is the session's newest from then on.
+    bool NoteCall(const shard::Assign& request, const std::shared_ptr<Ticket>& ticket);
 
     Engine* const engine;
     const ShardId id;
@@ -189,13 +196,15 @@ class Engine {
     std::unique_ptr<Log<shard::Command>> log;
     std::optional<ShardLoop> loop;  // from Begin on
     Calls<shard::Reply> calls;
+    // Of each session the newest call whose round begins here.
+    absl::flat_hash_map<SessionId, std::shared_ptr<Ticket>> newest_calls;
   };
 
   // An Acquire that goes round the shards.
   struct Round;
-  void AcquireOne(ShardId shard, shard::Assign request, uint32_t wait_ms,
-                  std::shared_ptr<Ticket> ticket, Done<shard::AssignReply> done);
+  void AskWhoAnswered(std::unique_ptr<Round> round);
   void NextInRound(std::unique_ptr<Round> round);
+  void Visit(Shard& shard, uint32_t wait_ms, std::unique_ptr<Round> round);
   DeadBytes::Named NamedByState() const;
   void TimerThread();
   void TickAll();

@@ -4,9 +4,7 @@
 #include <cmath>
 #include <string_view>
 
-#include "absl/container/flat_hash_map.h"
 #include "shard/check_command.h"
-#include "shard/limits.h"
 #include "shard/machine.h"
 #include "shard/timers.h"
 #include "shard/waiters.h"
@@ -30,6 +28,15 @@ constexpr int kWaitersLookedAt = 8;
 struct AttemptClock {
   uint64_t since_ms = 0;
   uint32_t generated_tokens = 0;
+};
+
+// Of a session, by its slot.
+struct Heard {
+  SessionId session;  // who had the slot then
+  uint64_t seen_ms = 0;
+  // The newest request of which Assigns are logged and not applied, and how many.
+  uint64_t assigning = 0;
+  uint32_t assigns = 0;
 };
 
 // Of a group: its deadline. It may outlive the group, until another group has the slot.
@@ -75,14 +82,16 @@ class Primary::Impl {
   codec::ReadySummary Summary() const;
   Available WhatIsAvailable(std::vector<SourceId> sources = {}) const;
   void Seen(uint64_t now_ms, SessionId session);
+  // Nullptr: nothing was heard of it.
+  const Heard* FindHeard(SessionId session) const;
 
   const Machine& machine;
   const PrimaryOptions options;
   Waiters waiters;
   Timers<AttemptClock> attempts;
   Timers<GroupClock> groups;
-  absl::flat_hash_map<SessionId, uint64_t> last_seen;  // never iterated
-  uint64_t claimed = 0;  // attempts that Assigns on their way to Applied may take
+  std::vector<Heard> heard;  // by the session's slot
+  uint64_t claimed = 0;      // attempts that Assigns on their way to Applied may take
   bool memory_known = false;
   uint64_t free_bytes = 0;
   double expected_bytes = 0;
@@ -106,6 +115,7 @@ class Primary::Impl {
     return std::ranges::find(held_back, source) != held_back.end();
   }
   Available Narrow(uint32_t new_groups_max, Assign* request) const;
+  Heard& HeardOf(uint32_t session);
   void Send(Tag tag, Assign request, Output* output);
   void Wake(Output* output);
   void StartLeases(uint64_t now_ms, const std::vector<LeaseRef>& leases);
@@ -204,14 +214,23 @@ uint32_t Primary::Impl::NewGroupsMax() const {
   return room.groups == 0 && room.open == 0 && claimed == 0 ? 1 : room.groups;
 }
 
+Heard& Primary::Impl::HeardOf(uint32_t session) {
+  if (session >= heard.size()) heard.resize(session + 1);
+  Heard& found = heard[session];
+  const SessionId id = machine.sessions()[session].id;
+  if (found.session != id) found = {.session = id};
+  return found;
+}
+
+const Heard* Primary::Impl::FindHeard(SessionId session) const {
+  const uint32_t slot = machine.sessions().Find(session);
+  if (slot >= heard.size() || heard[slot].session != session) return nullptr;
+  return &heard[slot];
+}
+
 void Primary::Impl::Seen(uint64_t now_ms, SessionId session) {
-  if (machine.sessions().Find(session) == kNone) return;
-  if (last_seen.size() > 2 * kSessionsMax) {
-    absl::erase_if(last_seen, [this](const auto& entry) {
-      return machine.sessions().Find(entry.first) == kNone;
-    });
-  }
-  last_seen[session] = now_ms;
+  const uint32_t slot = machine.sessions().Find(session);
+  if (slot != kNone) HeardOf(slot).seen_ms = now_ms;
 }
 
 // Takes out of the request what it may not get now; then what there is for it.
@@ -231,6 +250,14 @@ Available Primary::Impl::Narrow(uint32_t new_groups_max, Assign* request) const 
 
 void Primary::Impl::Send(Tag tag, Assign request, Output* output) {
   claimed += request.max;
+  const uint32_t slot = machine.sessions().Find(request.session);
+  if (slot != kNone) {
+    Heard& session = HeardOf(slot);
+    if (std::exchange(session.assigning, request.request_id) != request.request_id) {
+      session.assigns = 0;
+    }
+    ++session.assigns;
+  }
   output->commands.emplace_back(tag, Command(std::move(request)));
 }
 
@@ -241,20 +268,28 @@ void Primary::Impl::Acquire(uint64_t now_ms, Tag tag, const Assign& request, uin
   };
   absl::Status status = CheckAssign(machine, request, options.assignments_max);
   if (!status.ok()) return answer(Empty("", std::move(status)));
-  Seen(now_ms, request.session);
+  const uint32_t slot = machine.sessions().Find(request.session);
+  Heard& from = HeardOf(slot);
+  from.seen_ms = now_ms;
   // A client asks one thing at a time: a request that still waits has been given up.
   if (std::optional<Waiter> old = waiters.TakeOfSession(request.session)) {
     output->replies.push_back({old->tag, Reply(Empty("superseded"))});
   }
-  const SessionRecord& session = machine.sessions()[machine.sessions().Find(request.session)];
+  const SessionRecord& session = machine.sessions()[slot];
   if (request.request_id <= session.last_request) {
     AssignReply reply;
     if (request.request_id == session.last_request) reply = machine.LastAnswer(session);
     if (reply.assignments.empty()) reply.reason = "superseded";
     return answer(std::move(reply));
   }
-  if (draining) return answer(Empty("draining"));
   Assign assign = request;
+  const bool logged = from.assigns > 0 && from.assigning == request.request_id;
+  if (logged) {
+    // It follows the one that is logged already, and is answered as that one is.
+    assign.new_groups_max = 0;
+    return Send(tag, std::move(assign), output);
+  }
+  if (draining) return answer(Empty("draining"));
   const Available available = Narrow(NewGroupsMax(), &assign);
   if (available.attempts > claimed) return Send(tag, std::move(assign), output);
   if (wait_ms == 0) return answer(Empty(available.reason));
@@ -294,8 +329,11 @@ void Primary::Impl::Applied(uint64_t now_ms, const Command& command, Output* out
   if (const auto* assign = std::get_if<Assign>(&command)) {
     claimed -= std::min<uint64_t>(claimed, assign->max);
     const uint32_t slot = machine.sessions().Find(assign->session);
-    if (slot != kNone && machine.sessions()[slot].last_request == assign->request_id) {
-      StartLeases(now_ms, machine.sessions()[slot].answer);
+    if (slot != kNone) {
+      const SessionRecord& session = machine.sessions()[slot];
+      if (session.last_request == assign->request_id) StartLeases(now_ms, session.answer);
+      Heard& from = HeardOf(slot);
+      if (from.assigning == assign->request_id && from.assigns > 0) --from.assigns;
     }
   } else if (const auto* put = std::get_if<PutRollouts>(&command)) {
     Seen(now_ms, put->session);
@@ -539,8 +577,17 @@ LeaseClock Primary::Clock(uint64_t now_ms, AttemptId attempt) const {
 }
 
 uint64_t Primary::LastSeen(SessionId session) const {
-  const auto found = impl_->last_seen.find(session);
-  return found == impl_->last_seen.end() ? 0 : found->second;
+  const Heard* const heard = impl_->FindHeard(session);
+  return heard == nullptr ? 0 : heard->seen_ms;
+}
+
+uint64_t Primary::NewestRequest(SessionId session) const {
+  const uint32_t slot = impl_->machine.sessions().Find(session);
+  if (slot == kNone) return 0;
+  const uint64_t answered = impl_->machine.sessions()[slot].last_request;
+  const Heard* const heard = impl_->FindHeard(session);
+  const bool logged = heard != nullptr && heard->assigns > 0;
+  return logged ? std::max(answered, heard->assigning) : answered;
 }
 
 size_t Primary::waiters() const { return impl_->waiters.size(); }

@@ -61,9 +61,9 @@ class Primary {
   Primary(const State& state, uint64_t now_ms, const PrimaryOptions& options = {});
   ~Primary();
 
-  // The session's last request repeated gets its first answer. Otherwise logs an Assign if
-  // something can be handed out, and if not waits up to `wait_ms`; then answers empty, with the
-  // reason.
+  // The session's last request repeated gets its first answer, also one that is on its way.
+  // Otherwise logs an Assign if something can be handed out, and if not waits up to `wait_ms`; then
+  // answers empty, with the reason.
   void Acquire(uint64_t now_ms, Tag tag, const Assign& request, uint32_t wait_ms, Output* output);
   // Forgets an Acquire that waits (its call was cancelled). False if none of that tag waits.
   bool CancelWait(Tag tag);
@@ -103,6 +103,8 @@ class Primary {
   LeaseClock Clock(uint64_t now_ms, AttemptId attempt) const;
   // 0 when the session was never heard by this primary.
   uint64_t LastSeen(SessionId session) const;
+  // The session's newest request that got leases here, or that is logged and may get some; 0: none.
+  uint64_t NewestRequest(SessionId session) const;
   size_t waiters() const;
 
  private:

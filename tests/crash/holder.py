@@ -21,8 +21,8 @@ REMEMBERED = 12
 
 
 class Holder:
-    def __init__(self, target: str, journal: Journal, shards: int) -> None:
-        self._journal, self._shards = journal, shards
+    def __init__(self, target: str, journal: Journal) -> None:
+        self._journal = journal
         self.run = fb.connect(target, timeout=CALL_TIMEOUT_S)
         self._session = random_id()
         self._request_id = 0
@@ -53,8 +53,7 @@ class Holder:
         self._push_again()
 
     def _repeat_acquire(self) -> None:
-        # Over several shards another one may answer the second time: repeated_acquire.py shows it.
-        if not self._held or self._shards > 1:
+        if not self._held:
             return
         again = self._call("Acquire", self._asked, wire.AcquireResponse).assignments
         same = [(a.attempt_id, a.token, a.seed, a.external_id, a.payload) for a in again]

@@ -75,7 +75,7 @@ class Crash:
         self._settle()
         self._start(self.daemon.port)
         self.load.prepare()
-        self.holder = Holder(self.daemon.target(self.daemon.port), self.journal, int(self.base["shards"]))
+        self.holder = Holder(self.daemon.target(self.daemon.port), self.journal)
         self.load.start()
         try:
             for number in range(self.rounds):

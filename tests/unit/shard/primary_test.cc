@@ -196,6 +196,41 @@ TEST(Primary, ANewRequestOfASessionEndsTheOldOne) {
   EXPECT_EQ(h.primary->waiters(), 0u);
 }
 
+TEST(Primary, ARequestRepeatedWhileItsAssignIsLoggedGetsTheSame) {
+  PrimaryHarness h(1);
+  Assign assign;
+  assign.session = Harness::kActor;
+  assign.request_id = 1;
+  assign.max = 4;
+  Output output;
+  EXPECT_EQ(h.primary->NewestRequest(Harness::kActor), 0u);
+  h.primary->Acquire(h.now, 1, assign, 0, &output);
+  EXPECT_EQ(h.primary->NewestRequest(Harness::kActor), 1u);
+  h.primary->Acquire(h.now, 2, assign, 0, &output);
+  h.Drain(&output);
+  const auto first = h.Answer(1);
+  const auto again = h.Answer(2);
+  ASSERT_EQ(first->assignments.size(), 4u);
+  ASSERT_EQ(again->assignments.size(), 4u);
+  EXPECT_EQ(again->assignments[3].attempt, first->assignments[3].attempt);
+  EXPECT_EQ(h.primary->NewestRequest(Harness::kActor), 1u);
+}
+
+TEST(Primary, ALoggedAssignThatGotNothingIsForgotten) {
+  PrimaryHarness h(1);
+  Assign assign;
+  assign.session = Harness::kActor;
+  assign.request_id = 1;
+  assign.max = 4;
+  Output output;
+  h.primary->Acquire(h.now, 1, assign, 0, &output);
+  // Before it is applied the task goes.
+  h.Apply(SetQuarantine{Harness::kSource, true, {1000}, false});
+  h.Drain(&output);
+  EXPECT_TRUE(h.Answer(1)->assignments.empty());
+  EXPECT_EQ(h.primary->NewestRequest(Harness::kActor), 0u);
+}
+
 TEST(Primary, WaitersAreBounded) {
   PrimaryOptions options;
   options.waiters_max = 1;

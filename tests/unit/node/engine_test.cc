@@ -1,0 +1,283 @@
+// Acquires that go round several shards.
+#include "node/engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "codec/archive.h"
+
+namespace forebay::node {
+namespace {
+
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr absl::Duration kDeadline = absl::Seconds(30);
+constexpr SessionId kActor{11};
+constexpr SourceId kSource{0};
+constexpr uint32_t kLongWaitMs = 20'000;
+
+class NoBytes final : public DeadBytes {
+ public:
+  void FreePayloads(const std::vector<PayloadId>&) override {}
+  void FreeContents(const std::vector<PayloadId>&) override {}
+  uint64_t FreePayloadBytes() const override { return uint64_t{1} << 40; }
+  absl::Status Recovered(const Named&) override { return absl::OkStatus(); }
+  void Want(const std::vector<PayloadId>&) override {}
+};
+
+// Commits at once, but for shards whose log is held.
+class HeldJournal final : public Journal {
+ public:
+  template <class Command>
+  class HeldLog final : public Log<Command> {
+   public:
+    explicit HeldLog(LogOwner owner) : owner_(std::move(owner)) {}
+    void Append(LogPosition position, const Command&) override {
+      appended_ = position;
+      if (!held_) committed_ = position;
+    }
+    LogPosition committed() const override { return committed_; }
+    void Hold(bool held) {
+      owner_.post([this, held] {
+        held_ = held;
+        if (held) return;
+        committed_ = appended_;
+        owner_.committed();
+      });
+    }
+
+   private:
+    const LogOwner owner_;
+    bool held_ = false;
+    LogPosition appended_, committed_;
+  };
+
+  absl::StatusOr<LogPosition> Recover(shard::State* state) override {
+    if (snapshots.empty()) return LogPosition(0);
+    codec::Reader reader(snapshots[state->shard().value]);
+    if (!state->Restore(reader)) return absl::DataLossError("the snapshot");
+    return LogPosition(1);
+  }
+  absl::StatusOr<LogPosition> Recover(ledger::State*) override { return LogPosition(0); }
+  absl::StatusOr<std::unique_ptr<Log<shard::Command>>> OpenLog(const shard::State&, LogPosition,
+                                                               LogOwner owner) override {
+    auto log = std::make_unique<HeldLog<shard::Command>>(std::move(owner));
+    shards.push_back(log.get());
+    return log;
+  }
+  absl::StatusOr<std::unique_ptr<Log<ledger::Command>>> OpenLog(const ledger::State&, LogPosition,
+                                                                LogOwner owner) override {
+    return std::make_unique<HeldLog<ledger::Command>>(std::move(owner));
+  }
+
+  std::vector<HeldLog<shard::Command>*> shards;
+  std::vector<std::string> snapshots;  // of shards, to begin with
+};
+
+// An answer that comes later.
+template <class R>
+struct Later {
+  R reply;
+  absl::Notification done;
+  auto Take() {
+    return [this](R&& answer) {
+      reply = std::move(answer);
+      done.Notify();
+    };
+  }
+  R& Wait() {
+    EXPECT_TRUE(done.WaitForNotificationWithTimeout(kDeadline));
+    return reply;
+  }
+};
+
+class EngineTest : public ::testing::Test {
+ protected:
+  void Start(uint32_t shards) {
+    engine.reset();
+    journal.shards.clear();
+    engine = std::make_unique<Engine>(Engine::Options{.shards = shards, .run_seed = 5}, &bytes);
+    ASSERT_TRUE(engine->Begin(&journal).ok());
+    codec::SourceSettings settings;
+    settings.name = "math";
+    settings.group_size = settings.attempts_per_task = settings.complete_at = 2;
+    Later<ledger::PutSourceReply> put;
+    engine->AskLedger<ledger::PutSourceReply>(ledger::PutSource{settings}, put.Take());
+    ASSERT_TRUE(put.Wait().status.ok()) << put.reply.status;
+    for (uint32_t i = 0; i < shards; ++i) {
+      Later<shard::CountReply> opened;
+      engine->Ask<shard::CountReply>(Shard(i), shard::OpenSession{kActor, "a", "e", "s", "c"},
+                                     opened.Take());
+      ASSERT_TRUE(opened.Wait().status.ok());
+    }
+  }
+  void Restart() {
+    for (uint32_t i = 0; i < engine->shards(); ++i) {
+      OnLoop(i, [this](ShardLoop& loop) {
+        codec::Writer writer(&journal.snapshots.emplace_back());
+        loop.state().Snapshot(writer);
+      });
+    }
+    const uint32_t shards = engine->shards();
+    engine.reset();
+    journal.shards.clear();
+    engine = std::make_unique<Engine>(Engine::Options{.shards = shards, .run_seed = 5}, &bytes);
+    ASSERT_TRUE(engine->Begin(&journal).ok());
+  }
+  void OnLoop(uint32_t shard, absl::FunctionRef<void(ShardLoop&)> look) {
+    absl::Notification done;
+    engine->OnShard(Shard(shard), [&](ShardLoop& loop, uint64_t) {
+      look(loop);
+      done.Notify();
+    });
+    ASSERT_TRUE(done.WaitForNotificationWithTimeout(kDeadline));
+  }
+  static ShardId Shard(uint32_t shard) { return ShardId(static_cast<uint8_t>(shard)); }
+
+  void AddTasks(uint32_t shard, uint32_t count) {
+    shard::AddTasks add{kSource, {}};
+    for (uint32_t i = 0; i < count; ++i, ++task)
+      add.tasks.push_back({task, task, PayloadId(task), 1});
+    Later<shard::AddTasksReply> added;
+    engine->Ask<shard::AddTasksReply>(Shard(shard), std::move(add), added.Take());
+    ASSERT_TRUE(added.Wait().status.ok()) << added.reply.status;
+  }
+
+  void Ask(uint64_t request_id, uint32_t max, uint32_t wait_ms, Later<shard::AssignReply>* later) {
+    shard::Assign assign;
+    assign.session = kActor;
+    assign.request_id = request_id;
+    assign.max = max;
+    engine->Acquire(std::move(assign), wait_ms, later->Take());
+  }
+  shard::AssignReply Acquire(uint64_t request_id, uint32_t max = 2) {
+    Later<shard::AssignReply> later;
+    Ask(request_id, max, 0, &later);
+    return std::move(later.Wait());
+  }
+  static std::vector<std::pair<uint64_t, uint32_t>> Leases(const shard::AssignReply& reply) {
+    std::vector<std::pair<uint64_t, uint32_t>> leases;
+    for (const auto& a : reply.assignments) leases.emplace_back(a.attempt.value, a.token);
+    return leases;
+  }
+  // Of all shards.
+  uint64_t LeasesOut() {
+    uint64_t leases = 0;
+    for (uint32_t i = 0; i < engine->shards(); ++i) {
+      OnLoop(i, [&](ShardLoop& loop) {
+        for (const auto& source : loop.state().Sources()) leases += source.in_flight;
+      });
+    }
+    return leases;
+  }
+  void AwaitUncommitted(uint32_t shard) {
+    bool found = false;
+    for (const absl::Time end = absl::Now() + kDeadline; !found && absl::Now() < end;) {
+      OnLoop(shard, [&](ShardLoop& loop) { found = loop.uncommitted() > 0; });
+      if (!found) absl::SleepFor(absl::Milliseconds(1));  // poll: the loop gets there
+    }
+    ASSERT_TRUE(found);
+  }
+
+  NoBytes bytes;
+  HeldJournal journal;
+  uint64_t task = 1;
+  std::unique_ptr<Engine> engine;
+};
+
+TEST_F(EngineTest, ARepeatedRequestIsAnsweredByTheShardThatAnsweredItFirst) {
+  for (const uint32_t request : {1, 2, 3}) {
+    Start(3);
+    AddTasks((request + 2) % 3, 1);  // at the last of its round
+    const auto first = Acquire(request);
+    ASSERT_THAT(first.assignments, SizeIs(2));
+    for (uint32_t shard = 0; shard < 3; ++shard) AddTasks(shard, 4);
+    EXPECT_EQ(Leases(Acquire(request)), Leases(first));
+    EXPECT_EQ(LeasesOut(), 2u);
+    EXPECT_THAT(Acquire(request + 1).assignments, SizeIs(2));
+    EXPECT_EQ(LeasesOut(), 4u);
+  }
+}
+
+TEST_F(EngineTest, ARepeatedRequestIsAnsweredByAllShardsThatAnsweredIt) {
+  Start(3);
+  AddTasks(0, 1);
+  AddTasks(2, 1);
+  const auto first = Acquire(1, 4);
+  ASSERT_THAT(first.assignments, SizeIs(4));
+  AddTasks(1, 4);
+  EXPECT_EQ(Leases(Acquire(1, 4)), Leases(first));
+  EXPECT_EQ(Leases(Acquire(1, 3)), Leases(first));
+  EXPECT_EQ(LeasesOut(), 4u);
+}
+
+TEST_F(EngineTest, ARepeatedRequestIsKnownAfterARestart) {
+  Start(2);
+  AddTasks(0, 1);
+  const auto first = Acquire(1);
+  ASSERT_THAT(first.assignments, SizeIs(2));
+  AddTasks(1, 4);
+  Restart();
+  EXPECT_EQ(Leases(Acquire(1)), Leases(first));
+  EXPECT_EQ(LeasesOut(), 2u);
+  EXPECT_THAT(Acquire(2).assignments, SizeIs(2));
+}
+
+TEST_F(EngineTest, ARequestThatIsRepeatedWhileItsAnswerIsLoggedGetsIt) {
+  Start(2);
+  AddTasks(0, 1);
+  journal.shards[0]->Hold(true);
+  Later<shard::AssignReply> first, again;
+  Ask(1, 2, 0, &first);
+  AwaitUncommitted(0);
+  AddTasks(1, 4);
+  Ask(1, 2, 0, &again);
+  journal.shards[0]->Hold(false);
+  EXPECT_THAT(first.Wait().assignments, SizeIs(2));
+  EXPECT_EQ(Leases(again.Wait()), Leases(first.reply));
+  EXPECT_EQ(LeasesOut(), 2u);
+}
+
+TEST_F(EngineTest, ARepeatedRequestEndsTheOneThatWaits) {
+  Start(2);
+  Later<shard::AssignReply> first, again;
+  Ask(1, 2, kLongWaitMs, &first);
+  Ask(1, 2, kLongWaitMs, &again);
+  EXPECT_THAT(first.Wait().assignments, IsEmpty());
+  EXPECT_STREQ(first.reply.reason, "superseded");
+  AddTasks(0, 4);
+  EXPECT_THAT(again.Wait().assignments, SizeIs(2));
+  EXPECT_EQ(LeasesOut(), 2u);
+}
+
+TEST_F(EngineTest, ARequestThatFoundNothingMayFindSomethingWhenItIsRepeated) {
+  Start(2);
+  EXPECT_THAT(Acquire(1).assignments, IsEmpty());
+  AddTasks(0, 1);
+  EXPECT_THAT(Acquire(1).assignments, SizeIs(2));
+}
+
+TEST_F(EngineTest, AnOlderRequestGetsNothing) {
+  Start(3);
+  AddTasks(0, 1);
+  const auto first = Acquire(1);
+  ASSERT_THAT(first.assignments, SizeIs(2));
+  AddTasks(2, 4);
+  ASSERT_THAT(Acquire(2).assignments, SizeIs(2));
+  const auto late = Acquire(1);
+  EXPECT_THAT(late.assignments, IsEmpty());
+  EXPECT_STREQ(late.reason, "superseded");
+  EXPECT_EQ(LeasesOut(), 4u);
+}
+
+}  // namespace
+}  // namespace forebay::node
