@@ -33,6 +33,7 @@ constexpr uint64_t kMessageBytesMin = uint64_t{16} << 20;
 constexpr uint64_t kLookMs = 100;
 constexpr uint64_t kStorageLookMs = 20;
 constexpr auto kObserveTimeout = absl::Seconds(5);
+constexpr auto kSealTimeout = absl::Seconds(5);
 constexpr auto kDrainLook = std::chrono::milliseconds(20);
 constexpr auto kQuiet = std::chrono::milliseconds(500);
 
@@ -333,6 +334,10 @@ void Daemon::Drain() {
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
       until - std::chrono::steady_clock::now());
   rpc_server_->Shutdown(std::max(left, std::chrono::milliseconds(0)));
+  if (!storage_->Seal(kSealTimeout)) {
+    Log(LogLevel::kWarning, "the open segments could not be ended: the next start reads more",
+        {{"waited_ms", absl::ToInt64Milliseconds(kSealTimeout)}});
+  }
   ticker_.Stop();
   Log(LogLevel::kInfo, "stopped");
 }

@@ -123,6 +123,13 @@ void RunStorage::AddContents(std::vector<std::string> items, Added done) {
   });
 }
 
+bool RunStorage::Seal(absl::Duration most) {
+  if (segments_ == nullptr) return true;
+  auto done = std::make_shared<absl::Notification>();
+  segments_->Seal([done] { done->Notify(); });
+  return done->WaitForNotificationWithTimeout(most);
+}
+
 void RunStorage::Tick() {
   if (segments_ != nullptr) segments_->Tick();
 }
@@ -150,7 +157,8 @@ absl::Status RunStorage::Recovered(const Named& named) {
   done.WaitForNotification();
   if (!found.ok()) return found.status();
   notes_.push_back(absl::StrCat("segments: ", found->segments, " with ", found->payloads,
-                                " payloads, ", found->dead_segments, " to be removed, ",
+                                " payloads, ", found->unsealed, " without an index, ",
+                                found->dead_segments, " to be removed, ",
                                 found->lost.size(), " payloads lost"));
   for (size_t i = 0; i < found->lost.size() && i < kLostNotesMax; ++i) {
     notes_.push_back(absl::StrCat("payload ", absl::Hex(found->lost[i].id.value),

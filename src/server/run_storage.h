@@ -15,6 +15,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "io/disk.h"
 #include "node/config.h"
 #include "node/data_directory.h"
@@ -49,6 +50,9 @@ class RunStorage final : public node::DeadBytes {
   // Stores task contents: all or none. `done` is called once, when they are as safe as the run is.
   using Added = absl::AnyInvocable<void(absl::StatusOr<std::vector<PayloadId>>)>;
   void AddContents(std::vector<std::string> items, Added done);
+  // Before a clean end, when nothing is pushed any more: leaves the payloads' files so that the next
+  // start is quick. False if that took longer than `most`.
+  bool Seal(absl::Duration most);
   // Looks at what takes too long; every 10 ms or so.
   void Tick();
   // What was found at the start, for the daemon's log.

@@ -173,6 +173,15 @@ class Recovery : public std::enable_shared_from_this<Recovery> {
   void Run() {
     disk_->MakeDirectory(folder_, [self = shared_from_this()](const absl::Status& status) {
       if (!status.ok()) return self->done_(status);
+      self->SyncDirectory();
+    });
+  }
+
+ private:
+  // What is listed shall be what a power loss leaves.
+  void SyncDirectory() {
+    disk_->SyncDirectory(folder_, [self = shared_from_this()](const absl::Status& status) {
+      if (!status.ok()) return self->done_(status);
       self->disk_->List(self->folder_, [self](auto files) {
         if (!files.ok()) return self->done_(files.status());
         self->Sort(*files);
@@ -181,7 +190,6 @@ class Recovery : public std::enable_shared_from_this<Recovery> {
     });
   }
 
- private:
   void Sort(const std::vector<io::Entry>& files) {
     for (const io::Entry& file : files) {
       const auto name = ParseSegmentFileName(file.name);

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
 #include "io/disk.h"
 #include "storage/mutex.h"
 #include "storage/payload_store.h"
@@ -37,6 +37,9 @@ class SegmentStore final : public PayloadStore {
   // may be called again.
   void Recover(std::vector<PayloadId> live, io::Disk::DoneWith<StoreRecovery> done);
   void Tick();
+  // Before a clean end: with an index in every segment the next start reads no more than those.
+  // See SegmentWriter::Seal.
+  void Seal(absl::AnyInvocable<void()> done) { writer_->Seal(std::move(done)); }
 
   PayloadBudget& budget() override { return table_->budget(); }
   void Finish(absl::Span<PayloadBuilder> payloads, absl::Span<PayloadId> ids, Done done) override;

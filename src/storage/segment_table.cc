@@ -72,6 +72,7 @@ void SegmentTable::Add(uint32_t number, std::vector<StoredPayload> payloads, uin
   MutexLock lock(&mutex_);
   Segment& segment = segments_.at(number);
   FOREBAY_CHECK(segment.state == State::kOpen);
+  newest_ = std::max(newest_, number);
   segment.file_bytes = file_bytes;
   for (StoredPayload& payload : payloads) {
     FOREBAY_CHECK(segment.records.empty() ||
@@ -127,6 +128,7 @@ void SegmentTable::Restore(uint32_t number, std::string path, uint64_t file_byte
                            std::vector<RecordHead> live, uint64_t now_ms) {
   MutexLock lock(&mutex_);
   Segment& segment = segments_[number];
+  newest_ = std::max(newest_, number);
   segment.path = std::move(path);
   segment.state = live.empty() ? State::kDead : State::kClosed;
   segment.dead_since_ms = now_ms;
@@ -338,7 +340,8 @@ std::vector<std::pair<uint32_t, std::string>> SegmentTable::TakeDead(uint64_t no
   std::vector<std::pair<uint32_t, std::string>> dead;
   MutexLock lock(&mutex_);
   for (auto& [number, segment] : segments_) {
-    if (segment.state != State::kDead) continue;
+    // The newest stays, so that its name says which numbers were given away.
+    if (segment.state != State::kDead || number == newest_) continue;
     if (segment.dead_since_ms > 0 && now_ms < segment.dead_since_ms + gc_grace_ms_) continue;
     segment.state = State::kUnlinking;
     dead.emplace_back(number, segment.path);

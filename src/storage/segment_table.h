@@ -54,7 +54,8 @@ class SegmentTable {
   void CloseSegment(uint32_t number, uint64_t file_bytes, uint64_t now_ms);
 
   // --- for recovery ---
-  // A closed segment with the payloads of it that are live, in order of offset.
+  // A closed segment with the payloads of it that are live, in order of offset. Its entry in the
+  // directory is durable.
   void Restore(uint32_t number, std::string path, uint64_t file_bytes, std::vector<RecordHead> live,
                uint64_t now_ms);
 
@@ -82,7 +83,8 @@ class SegmentTable {
   // that have to be read.
   void Want(absl::Span<const PayloadId> ids);
   std::vector<PayloadId> TakeReadAhead();
-  // Dead for gc_grace_ms; each is named once until it comes back by Forget or KeepDead.
+  // Dead for gc_grace_ms; each is named once until it comes back by Forget or KeepDead. Never the
+  // newest that a power loss would leave.
   std::vector<std::pair<uint32_t, std::string>> TakeDead(uint64_t now_ms);
   void Forget(uint32_t number);
   void KeepDead(uint32_t number, uint64_t now_ms);
@@ -148,6 +150,7 @@ class SegmentTable {
   List cached_ ABSL_GUARDED_BY(mutex_);
   List wanted_ ABSL_GUARDED_BY(mutex_);
   std::deque<PayloadId> want_later_ ABSL_GUARDED_BY(mutex_);
+  uint32_t newest_ ABSL_GUARDED_BY(mutex_) = 0;  // of those whose entry in the directory is durable
   std::deque<uint32_t> files_ ABSL_GUARDED_BY(mutex_);  // opened for reading, oldest first
   uint64_t payloads_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t payload_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

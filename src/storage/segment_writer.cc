@@ -118,6 +118,21 @@ void SegmentWriter::Tick() {
   Run(std::move(actions));
 }
 
+void SegmentWriter::Seal(absl::AnyInvocable<void()> done) {
+  Actions actions;
+  {
+    MutexLock lock(&mutex_);
+    FOREBAY_CHECK(sealed_ == nullptr);
+    if (!started_ || closed_) {
+      actions.push_back(std::move(done));
+    } else {
+      sealed_ = std::move(done);
+      Pump(&actions);
+    }
+  }
+  Run(std::move(actions));
+}
+
 void SegmentWriter::Close() {
   Actions actions;
   {
@@ -126,6 +141,7 @@ void SegmentWriter::Close() {
     for (WaitingPayload& payload : waiting_) Refuse(payload, &actions);
     waiting_.clear();
     waiting_bytes_ = 0;
+    if (sealed_ != nullptr) actions.push_back(std::exchange(sealed_, nullptr));
   }
   Run(std::move(actions));
 }
@@ -184,11 +200,18 @@ void SegmentWriter::Pump(Actions* actions) {
       StartSeal(i, actions);
     } else if (!waiting_.empty()) {
       StartBatch(i, actions);
+    } else if (sealed_ != nullptr) {
+      lane.segment->end > 0 ? StartSeal(i, actions) : DropSegment(lane);
     }
   }
   for (size_t i = 0; i < lanes_.size() && MayOpen(); ++i) {
     if (!InFlight(lanes_[i]) && lanes_[i].segment == nullptr) StartOpen(i, actions);
   }
+  const bool all_sealed =
+      waiting_.empty() && std::none_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) {
+        return InFlight(lane) || lane.segment != nullptr;
+      });
+  if (sealed_ != nullptr && all_sealed) actions->push_back(std::exchange(sealed_, nullptr));
 }
 
 // No more new segments than what waits can use; in trouble one at a time, and not too often.

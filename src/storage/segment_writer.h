@@ -41,6 +41,10 @@ class SegmentWriter : public std::enable_shared_from_this<SegmentWriter> {
   void Start(uint32_t last_number);
   // Deadlines, and trying again.
   void Tick();
+  // Once what waits is written, ends the segments that are open, each with its index. `done` is
+  // called once, also when that failed; a disk that hangs may not let it. What is finished later
+  // begins new segments.
+  void Seal(absl::AnyInvocable<void()> done);
   // What waits is answered Unavailable, what is in flight when it ends.
   void Close();
 
@@ -110,6 +114,7 @@ class SegmentWriter : public std::enable_shared_from_this<SegmentWriter> {
   mutable Mutex mutex_;
   bool started_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::AnyInvocable<void()> sealed_ ABSL_GUARDED_BY(mutex_);  // while Seal goes on
   std::deque<WaitingPayload> waiting_ ABSL_GUARDED_BY(mutex_);
   uint64_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of waiting_
   uint64_t unsafe_bytes_ ABSL_GUARDED_BY(mutex_) = 0;   // the same, and what is in flight

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -17,6 +18,7 @@ namespace forebay::integration {
 namespace {
 
 using client::Assignment;
+using ::testing::HasSubstr;
 
 // A directory of the test's own.
 class Directory {
@@ -137,6 +139,23 @@ TEST(RestartTest, AWaitForAssignmentsAndForAStepOutlastsTheDaemon) {
   EXPECT_TRUE(sealed.ok()) << sealed;
   // Left to itself gRPC looks for a lost connection each 5 s.
   EXPECT_LT(absl::Now() - killed, absl::Seconds(4) * Slowness());
+}
+
+TEST(RestartTest, ATerminatedDaemonLeavesEverySegmentWithItsIndex) {
+  const Directory directory;
+  World world(directory.Flags());
+  world.AddSource("math", 2, 2);
+  auto actor = world.OpenActor({.actor = "env-0", .sources = {"math"}, .slots = 4});
+  auto acquired = actor->Acquire(4, {.timeout = absl::Seconds(10)});
+  ASSERT_TRUE(acquired.ok()) << acquired.status();
+  for (uint32_t i = 0; i < 4; ++i) {
+    OwnRollout own(20 + i, 1000 * i, i % 2);
+    ASSERT_TRUE(acquired->assignments[i].Push(own.rollout).ok());
+  }
+  world.daemon.Signal(SIGTERM);
+  EXPECT_EQ(world.daemon.Wait(absl::Seconds(30) * Slowness()), 0);
+  world.daemon.StartAgain();
+  EXPECT_THAT(world.daemon.Log(), HasSubstr("with 4 payloads, 0 without an index"));
 }
 
 }  // namespace

@@ -145,8 +145,93 @@ TEST(SegmentStore, RecoveryNamesWhatIsNotThereAndUnlinksWhatNobodyNames) {
   EXPECT_GT(recovery.dead_segments, 0u);
   again.Advance(again.options.gc_grace_ms + 100);
   again.Settle();
-  EXPECT_EQ(again.Files().size(), 1u);
+  // The newest one stays, for its number.
+  EXPECT_EQ(again.Files().size(), 2u);
   EXPECT_EQ(again.Read(kept->id), kept->bytes);
+}
+
+TEST(SegmentStore, NoNumberComesAgain) {
+  Prng prng(1);
+  uint32_t last = 0;
+  auto volume = std::make_shared<io::MemoryVolume>();
+  for (int start = 0; start < 4; ++start) {
+    Host host(Small(), volume);
+    EXPECT_EQ(host.Recover().last_number, last);
+    const PutRef put = host.Write(RandomText(prng, 450'000));  // a whole segment
+    EXPECT_GT(PlaceOf(put->id).segment, last);
+    last = PlaceOf(put->id).segment;
+    host.store->Free({put->id});
+    host.Advance(host.options.gc_grace_ms + 100);
+    host.Settle();
+    // Of the earlier starts nothing is left.
+    EXPECT_EQ(host.Files().size(), 1u);
+    host.store = nullptr;
+    if (start == 1) host.disk->Crash(io::MemoryDisk::CrashKind::kPower);
+  }
+}
+
+TEST(SegmentStore, ANewerSegmentThatIsNotDurableDoesNotStandInForTheNewest) {
+  Prng prng(1);
+  for (uint64_t seed = 1; seed <= 16; ++seed) {
+    Host host(Small(), nullptr, {.seed = seed});
+    host.Recover();
+    const PutRef put = host.Write(RandomText(prng, 450'000));
+    host.store->Free({put->id});
+    // The next segment is opened, and never gets as far as its entry's sync.
+    host.disk->Inject({.what = io::Fault::What::kHang,
+                       .operation = io::MemoryOperation::kSyncDirectory,
+                       .times = UINT64_MAX});
+    const PutRef next = StartPut(*host.store, "next");
+    host.Advance(host.options.gc_grace_ms + 100);
+    EXPECT_FALSE(next->answer.has_value());
+    host.store = nullptr;
+    host.disk->Crash(io::MemoryDisk::CrashKind::kPower);
+    Host again(Small(), host.volume);
+    EXPECT_GE(again.Recover().last_number, PlaceOf(put->id).segment) << "seed " << seed;
+  }
+}
+
+TEST(SegmentStore, SealedBeforeItsEndItNeedsNoScan) {
+  Host host(Small());
+  host.Recover();
+  Prng prng(1);
+  std::vector<PutRef> puts;
+  std::vector<PayloadId> live;
+  bool sealed = false;
+  for (int i = 0; i < 20; ++i) puts.push_back(StartPut(*host.store, RandomText(prng, 10'000)));
+  host.store->Seal([&sealed] { sealed = true; });
+  EXPECT_FALSE(sealed);
+  host.Settle();
+  EXPECT_TRUE(sealed);
+  for (const PutRef& put : puts) {
+    ASSERT_TRUE(put->ok());
+    live.push_back(put->id);
+  }
+  EXPECT_EQ(host.store->store_use().segments_open, 0u);
+  // What comes after all is taken.
+  EXPECT_NE(host.Write("late"), nullptr);
+  host.store = nullptr;
+
+  Host again(Small(), host.volume);
+  const StoreRecovery recovery = again.Recover(live);
+  EXPECT_EQ(recovery.unsealed, 0u);
+  EXPECT_EQ(recovery.payloads, live.size());
+  for (const PutRef& put : puts) EXPECT_EQ(again.Read(put->id), put->bytes);
+}
+
+TEST(SegmentStore, SealingEndsThoughTheDiskFails) {
+  Host host(Small());
+  bool sealed = false;
+  host.store->Seal([&sealed] { sealed = true; });
+  EXPECT_TRUE(sealed);  // nothing has begun
+  host.Recover();
+  const PutRef put = host.Write("some");
+  host.disk->Inject({.operation = io::MemoryOperation::kWrite, .error = EIO});
+  sealed = false;
+  host.store->Seal([&sealed] { sealed = true; });
+  host.Settle();
+  EXPECT_TRUE(sealed);
+  EXPECT_EQ(host.Read(put->id), "some");
 }
 
 }  // namespace
