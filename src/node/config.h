@@ -38,6 +38,7 @@ struct Config {
   std::string storage_io = "auto";
   uint64_t storage_snapshot_log_bytes = uint64_t{256} << 20;
   uint64_t storage_segment_bytes = uint64_t{256} << 20;
+  uint64_t storage_log_pending_bytes_max = uint64_t{64} << 20;
   uint64_t storage_write_deadline_ms = 10'000;
   uint64_t storage_gc_grace_ms = 60'000;
   uint64_t limits_rollout_bytes_max = uint64_t{1} << 30;

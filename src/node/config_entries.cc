@@ -77,6 +77,10 @@ std::vector<ConfigEntry> StorageEntries() {
        "A machine's state is snapshotted when its log has grown by this.", 64 * 1024, kTiB},
       {"storage.segment_bytes", K::kBytes, &C::storage_segment_bytes, kFixed,
        "Size from which a file of rollouts is closed.", kMiB, kGiB},
+      {"storage.log_pending_bytes_max", K::kBytes, &C::storage_log_pending_bytes_max, kFixed,
+       "Bytes of a log that wait to be synced; beyond it pushes wait, and other calls that change "
+       "something are refused.",
+       64 * 1024, kTiB},
       {"storage.write_deadline_ms", K::kMilliseconds, &C::storage_write_deadline_ms, kFixed,
        "A write that takes longer is done again in another file, if others go on.", 100, kHourMs},
       {"storage.gc_grace_ms", K::kMilliseconds, &C::storage_gc_grace_ms, kFixed,

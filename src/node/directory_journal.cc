@@ -91,6 +91,7 @@ absl::StatusOr<std::unique_ptr<Log<Command>>> DirectoryJournal::OpenMachine(cons
   storage::LogOptions log{.directory = PathOf(name),
                           .name = name,
                           .file_bytes = options_.log_file_bytes,
+                          .pending_bytes_max = options_.log_pending_bytes_max,
                           .incarnation = options_.incarnation,
                           .nonce = options_.nonce};
   auto writer = std::make_unique<storage::LogWriter>(

@@ -27,6 +27,7 @@ struct JournalOptions {
   uint64_t incarnation = 0;  // of this node; rises with each start
   uint64_t nonce = 0;        // drawn at each start
   uint64_t log_file_bytes = uint64_t{64} << 20;
+  uint64_t log_pending_bytes_max = uint64_t{64} << 20;  // of a log; see LogQueue
   // A snapshot is taken when the log has grown by this since the last one.
   uint64_t snapshot_log_bytes = uint64_t{256} << 20;
   // Called once, from a loop, when a log has failed: from then on nothing is committed.

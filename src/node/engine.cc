@@ -4,6 +4,8 @@
 #include <chrono>
 #include <string_view>
 
+#include "absl/strings/str_cat.h"
+#include "base/units.h"
 #include "shard/limits.h"
 
 namespace forebay::node {
@@ -119,7 +121,18 @@ absl::Status Engine::Shard::Begin(Journal* journal, LogPosition applied) {
 }
 
 void Engine::Shard::OnCommitted() {
-  if (!engine->closing_) loop->OnCommitted(NowMs());
+  if (engine->closing_) return;
+  loop->OnCommitted(NowMs());
+  while (!held.empty() && !log->queue().full()) {
+    auto push = std::move(held.front());
+    held.pop_front();
+    engine->pushes_held_ -= 1;
+    push();
+  }
+}
+
+absl::Status Engine::Shard::LogFull() const {
+  return Engine::LogFull(absl::StrCat("shard-", id.value), log->queue());
 }
 
 void Engine::Shard::OnReply(shard::Tag tag, shard::Reply&& reply) {
@@ -152,6 +165,13 @@ Engine::Engine(Options options, DeadBytes* dead) : dead_(dead), ledger_(this, op
   for (uint32_t i = 0; i < options.shards; ++i) {
     shards_.push_back(std::make_unique<Shard>(this, ShardId(static_cast<uint8_t>(i)), options));
   }
+}
+
+absl::Status Engine::LogFull(const std::string& machine, const LogQueue& queue) {
+  return absl::UnavailableError(
+      absl::StrCat("the disk does not keep up: ", BytesText(queue.bytes), " of the log of ",
+                   machine, " wait to be synced, at most ", BytesText(queue.bytes_max),
+                   " (storage.log_pending_bytes_max)"));
 }
 
 DeadBytes::Named Engine::NamedByState() const {
@@ -216,6 +236,7 @@ ShardId Engine::ShardOf(uint64_t external_hash) const {
 void Engine::Shard::Acquire(shard::Assign request, uint32_t wait_ms, std::shared_ptr<Ticket> ticket,
                             Done<shard::AssignReply> done) {
   if (ticket->cancelled) return done(shard::AssignReply{});
+  if (log->queue().full()) return done(shard::AssignReply{.status = LogFull()});
   const auto tag = calls.Add([done = std::move(done)](shard::Reply&& reply) mutable {
     done(std::get<shard::AssignReply>(std::move(reply)));
   });

@@ -3,13 +3,16 @@
 //
 // Thread-safe. `done` callbacks run inside the loop that answers: they must not block, and may call
 // the engine again. The stores outlive the engine. Every call is answered exactly once, unless the
-// engine is destroyed first.
+// engine is destroyed first. While a machine's log is full (LogQueue), pushes to it wait, and other
+// calls that need it are answered Unavailable; what needs no log goes on, renewals above all.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -19,33 +22,13 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/synchronization/mutex.h"
 #include "node/calls.h"
+#include "node/dead_bytes.h"
 #include "node/journal.h"
 #include "node/ledger_loop.h"
 #include "node/serial.h"
 #include "node/shard_loop.h"
 
 namespace forebay::node {
-
-// Where freed payloads and task contents go.
-class DeadBytes {
- public:
-  virtual ~DeadBytes() = default;
-  virtual void FreePayloads(const std::vector<PayloadId>& payloads) = 0;
-  virtual void FreeContents(const std::vector<PayloadId>& contents) = 0;
-  virtual uint64_t PayloadBytesMax() const { return 0; }  // 0: no limit
-  // Bytes that new groups may still count on.
-  virtual uint64_t FreePayloadBytes() const = 0;
-  // What the recovered machines name, before anything else happens; all other bytes are garbage.
-  // `wanted`: of steps that are not committed.
-  struct Named {
-    std::vector<PayloadId> payloads;
-    std::vector<PayloadId> contents;
-    std::vector<PayloadId> wanted;
-  };
-  virtual absl::Status Recovered(const Named& named) = 0;
-  // A step will fetch these.
-  virtual void Want(const std::vector<PayloadId>& payloads) = 0;
-};
 
 class Engine {
  public:
@@ -96,15 +79,31 @@ class Engine {
   void AskWith(ShardId shard, F make, Done<R> done) {
     auto& s = *shards_[shard.value];
     s.serial.Post([&s, make = std::move(make), done = std::move(done)]() mutable {
-      const auto tag = s.calls.Add([done = std::move(done)](shard::Reply&& reply) mutable {
-        done(std::get<R>(std::move(reply)));
-      });
-      s.loop->Propose(NowMs(), tag, make(s.state));
+      const bool full = s.log->queue().full();
+      if constexpr (requires(R reply) { reply.status; }) {
+        if (full) {
+          R refused;
+          refused.status = s.LogFull();
+          return done(std::move(refused));
+        }
+      } else if (full || !s.held.empty()) {
+        s.engine->pushes_held_ += 1;
+        s.held.push_back([&s, make = std::move(make), done = std::move(done)]() mutable {
+          s.Propose<R>(std::move(make), std::move(done));
+        });
+        return;
+      }
+      s.Propose<R>(std::move(make), std::move(done));
     });
   }
   template <class R>
   void AskLedger(ledger::Command command, Done<R> done) {
     ledger_.serial.Post([this, command = std::move(command), done = std::move(done)]() mutable {
+      if (ledger_.log->queue().full()) {
+        R refused;
+        refused.status = LogFull("ledger", ledger_.log->queue());
+        return done(std::move(refused));
+      }
       const auto tag = ledger_.calls.Add([done = std::move(done)](ledger::Reply&& reply) mutable {
         // A refusal is a StatusReply whatever was asked.
         if (auto* refusal = std::get_if<ledger::StatusReply>(&reply)) {
@@ -119,6 +118,9 @@ class Engine {
       ledger_.loop->Propose(NowMs(), tag, std::move(command));
     });
   }
+
+  // Pushes that wait for a log.
+  uint64_t pushes_held() const { return pushes_held_; }
 
   // Runs `f` inside the loop, between commands; for queries and renewals. It must not block.
   template <class F>
@@ -185,6 +187,14 @@ class Engine {
     void OnCommitted();
     void Acquire(shard::Assign request, uint32_t wait_ms, std::shared_ptr<Ticket> ticket,
                  Done<shard::AssignReply> done);
+    template <class R, class F>
+    void Propose(F make, Done<R> done) {
+      const auto tag = calls.Add([done = std::move(done)](shard::Reply&& reply) mutable {
+        done(std::get<R>(std::move(reply)));
+      });
+      loop->Propose(NowMs(), tag, make(state));
+    }
+    absl::Status LogFull() const;
     // Whether the request may have been made before. It is the session's newest from then on.
     bool NoteCall(const shard::Assign& request, const std::shared_ptr<Ticket>& ticket);
 
@@ -196,6 +206,7 @@ class Engine {
     std::unique_ptr<Log<shard::Command>> log;
     std::optional<ShardLoop> loop;  // from Begin on
     Calls<shard::Reply> calls;
+    std::deque<absl::AnyInvocable<void()>> held;  // pushes that wait for the log
     // Of each session the newest call whose round begins here.
     absl::flat_hash_map<SessionId, std::shared_ptr<Ticket>> newest_calls;
   };
@@ -206,6 +217,7 @@ class Engine {
   void NextInRound(std::unique_ptr<Round> round);
   void Visit(Shard& shard, uint32_t wait_ms, std::unique_ptr<Round> round);
   DeadBytes::Named NamedByState() const;
+  static absl::Status LogFull(const std::string& machine, const LogQueue& queue);
   void TimerThread();
   void TickAll();
   void TickShards(uint64_t free_bytes, const std::vector<SourceId>& held_back);
@@ -215,6 +227,7 @@ class Engine {
   std::vector<std::unique_ptr<Shard>> shards_;
 
   std::atomic<bool> closing_{false};
+  std::atomic<uint64_t> pushes_held_{0};
   absl::Mutex timer_mutex_;
   bool stopping_ ABSL_GUARDED_BY(timer_mutex_) = false;
   std::thread timer_;

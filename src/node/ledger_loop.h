@@ -49,6 +49,7 @@ class LedgerLoop {
   // Of the last command that was applied, and how many are proposed and not committed yet.
   LogPosition position() const { return proposed_.applied(); }
   size_t uncommitted() const { return proposed_.size(); }
+  LogQueue log_queue() const { return proposed_.queue(); }
 
  private:
   void Run(uint64_t now_ms);

@@ -12,6 +12,13 @@
 
 namespace forebay::node {
 
+// What a log holds that is not durable yet.
+struct LogQueue {
+  uint64_t bytes = 0;
+  uint64_t bytes_max = 0;  // 0: no limit
+  bool full() const { return bytes_max > 0 && bytes >= bytes_max; }
+};
+
 template <class Command>
 class Log {
  public:
@@ -22,6 +29,9 @@ class Log {
   virtual void Append(LogPosition position, const Command& command) = 0;
   // Everything up to here is durable. Never goes back.
   virtual LogPosition committed() const = 0;
+  // While it is full, whoever can make others wait does so; Append itself never refuses. It comes
+  // to an end with a rise of committed().
+  virtual LogQueue queue() const { return {}; }
   // The state is at this position now; between two commands, a chance for a snapshot.
   virtual void Applied(LogPosition position) { (void)position; }
 };
@@ -62,6 +72,7 @@ class Proposed {
   void Rest() { log_->Applied(applied_); }
 
   LogPosition applied() const { return applied_; }
+  LogQueue queue() const { return log_->queue(); }
   size_t size() const { return commands_.size(); }
 
  private:

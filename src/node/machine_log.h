@@ -34,6 +34,9 @@ class MachineLog final : public Log<Command> {
     writer_->Append(position, record_);
   }
   LogPosition committed() const override { return writer_->durable(); }
+  LogQueue queue() const override {
+    return {.bytes = writer_->pending_bytes(), .bytes_max = writer_->pending_bytes_max()};
+  }
 
   void Applied(LogPosition position) override {
     if (LogBytes() - snapshot_at_ < snapshot_log_bytes_ || snapshots_->busy()) return;

@@ -207,6 +207,15 @@ void AddStorage(const StorageFacts& storage, MetricFamilies* out) {
              storage.trouble.kind.empty() ? 0 : 1, {{"kind", storage.trouble.kind}});
 }
 
+void AddLogs(const Observation& seen, MetricFamilies* out) {
+  for (const LogFacts& log : seen.logs) {
+    out->Gauge("forebay_log_pending_bytes", "Bytes of a log that wait to be synced.",
+               D(log.queue.bytes), {{"log", log.machine}});
+  }
+  out->Gauge("forebay_log_waiting_pushes", "Pushes that wait while a log is full.",
+             D(seen.pushes_held));
+}
+
 void AddSteps(const Observation& seen, MetricFamilies* out) {
   const auto& c = seen.ledger;
   const std::pair<const char*, uint64_t> events[] = {
@@ -369,6 +378,7 @@ std::string MetricsPage(const Observation& seen, const RunMetrics& run,
   }
   AddMemory(seen, &out);
   AddStorage(seen.storage, &out);
+  if (seen.storage.durable) AddLogs(seen, &out);
   AddSteps(seen, &out);
   AddClients(seen, &out);
   AddRun(run, &out);

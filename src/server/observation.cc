@@ -9,6 +9,7 @@
 #include <map>
 #include <sstream>
 
+#include "absl/strings/str_cat.h"
 #include "server/admin.h"
 #include "server/live_config.h"
 
@@ -67,6 +68,7 @@ void LookAtShard(node::ShardLoop& loop, LastSeen* last_seen, Observation* out) {
     seen = std::max(seen, loop.primary().LastSeen(view.session));
   }
   out->table_bytes += loop.state().memory_bytes();
+  out->logs.push_back({absl::StrCat("shard-", loop.state().shard().value), loop.log_queue()});
 }
 
 void CountActors(ServiceContext* context, const LastSeen& last_seen, Observation* out) {
@@ -109,6 +111,7 @@ void LookAtSteps(node::LedgerLoop& loop, uint64_t now_ms, Observation* out) {
 void LookAtLedger(node::LedgerLoop& loop, uint64_t now_ms, Observation* out) {
   const auto& state = loop.state();
   LookAtSteps(loop, now_ms, out);
+  out->logs.push_back({"ledger", loop.log_queue()});
   out->next_step = state.next_step().value;
   out->unpublished = loop.primary().Unpublished();
   out->published = state.published().version;
@@ -251,6 +254,7 @@ void Observe(ServiceContext* context, std::function<void(std::shared_ptr<Observa
       out->storage.trouble_ms = now_ms - since_ms;
     }
   }
+  out->pushes_held = context->engine->pushes_held();
   out->contents = context->contents->use();
   out->process = ReadProcess();
   out->uptime_ms = node::Engine::NowMs() - context->started_ms;

@@ -73,6 +73,12 @@ struct StorageFacts {
   uint64_t trouble_ms = 0;  // how long it has lasted
 };
 
+// Of one machine.
+struct LogFacts {
+  std::string machine;
+  node::LogQueue queue;
+};
+
 struct Observation {
   bool draining = false;
   uint32_t shards = 0;
@@ -100,6 +106,8 @@ struct Observation {
 
   storage::PayloadUse payloads;
   StorageFacts storage;
+  std::vector<LogFacts> logs;
+  uint64_t pushes_held = 0;  // for a log
   storage::ContentUse contents;
   ProcessFacts process;
   uint64_t uptime_ms = 0;

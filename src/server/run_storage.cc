@@ -60,6 +60,7 @@ absl::Status RunStorage::OpenDirectory(const node::Config& config, const Failed&
   const node::JournalOptions options{.directory = directory_,
                                      .incarnation = data_->identity().incarnation,
                                      .nonce = node::Engine::NowMs() | 1,
+                                     .log_pending_bytes_max = config.storage_log_pending_bytes_max,
                                      .snapshot_log_bytes = config.storage_snapshot_log_bytes,
                                      .failed = failed};
   journal_ = std::make_unique<node::DirectoryJournal>(log_disk_.get(), options);

@@ -23,6 +23,16 @@ void AddStorage(const Observation& seen, std::vector<std::string>* reasons) {
   reasons->push_back(std::move(reason));
 }
 
+void AddLogs(const Observation& seen, std::vector<std::string>* reasons) {
+  for (const LogFacts& log : seen.logs) {
+    if (!log.queue.full()) continue;
+    reasons->push_back(absl::StrCat("the log of ", log.machine,
+                                    " is full: ", BytesText(log.queue.bytes),
+                                    " wait for the disk, at most ", BytesText(log.queue.bytes_max),
+                                    " (storage.log_pending_bytes_max)"));
+  }
+}
+
 void AddMemory(const Observation& seen, std::vector<std::string>* reasons) {
   const auto& budget = seen.payloads.budget;
   if (budget.waiters == 0) return;
@@ -103,6 +113,7 @@ std::vector<std::string> Waits(const Observation& seen) {
   if (seen.payloads.budget.waiters > 0) {
     waits.push_back(absl::StrCat(seen.payloads.budget.waiters, " pushes: memory"));
   }
+  if (seen.pushes_held > 0) waits.push_back(absl::StrCat(seen.pushes_held, " pushes: log"));
   return waits;
 }
 
@@ -118,6 +129,7 @@ Judgement Judge(const Observation& seen, const VerdictLimits& limits) {
   Judgement out;
   if (seen.draining) out.reasons.push_back("the daemon is draining: it hands out nothing more");
   AddStorage(seen, &out.reasons);
+  AddLogs(seen, &out.reasons);
   AddMemory(seen, &out.reasons);
   AddSteps(seen, limits, &out.reasons);
   AddActors(seen, limits, &out.reasons);

@@ -65,6 +65,7 @@ class LogWriter {
   uint64_t pending_bytes() const { return pending_bytes_; }
   // Whoever can make others wait, does so now. Append itself never refuses.
   bool full() const { return pending_bytes_ >= options_.pending_bytes_max; }
+  uint64_t pending_bytes_max() const { return options_.pending_bytes_max; }
   // Ok, or why it has ended.
   const absl::Status& status() const { return status_; }
 

@@ -46,6 +46,9 @@ class HeldJournal final : public Journal {
       if (!held_) committed_ = position;
     }
     LogPosition committed() const override { return committed_; }
+    LogQueue queue() const override {
+      return {.bytes = appended_.value - committed_.value, .bytes_max = 3};
+    }
     void Hold(bool held) {
       owner_.post([this, held] {
         held_ = held;
@@ -76,10 +79,13 @@ class HeldJournal final : public Journal {
   }
   absl::StatusOr<std::unique_ptr<Log<ledger::Command>>> OpenLog(const ledger::State&, LogPosition,
                                                                 LogOwner owner) override {
-    return std::make_unique<HeldLog<ledger::Command>>(std::move(owner));
+    auto log = std::make_unique<HeldLog<ledger::Command>>(std::move(owner));
+    ledger = log.get();
+    return log;
   }
 
   std::vector<HeldLog<shard::Command>*> shards;
+  HeldLog<ledger::Command>* ledger = nullptr;
   std::vector<std::string> snapshots;  // of shards, to begin with
 };
 
@@ -277,6 +283,74 @@ TEST_F(EngineTest, AnOlderRequestGetsNothing) {
   EXPECT_THAT(late.assignments, IsEmpty());
   EXPECT_STREQ(late.reason, "superseded");
   EXPECT_EQ(LeasesOut(), 4u);
+}
+
+// A log that holds three commands is full.
+class FullLog : public EngineTest {
+ protected:
+  void Push(const shard::Assignment& a, Later<shard::PutRolloutsReply>* later) {
+    shard::RolloutMeta meta;
+    meta.lease = {a.attempt, a.token};
+    meta.payload = PayloadId(a.attempt.value);
+    meta.payload_bytes = 100;
+    meta.rewards_present = 1;
+    meta.first = {20, 5, 10, std::nullopt, {}};
+    engine->Ask<shard::PutRolloutsReply>(a.attempt.shard(), shard::PutRollouts{kActor, {meta}},
+                                         later->Take());
+  }
+  absl::Status Open(uint64_t session) {
+    Later<shard::CountReply> opened;
+    engine->Ask<shard::CountReply>(Shard(0), shard::OpenSession{SessionId(session), "", "", "", ""},
+                                   opened.Take());
+    return opened.Wait().status;
+  }
+};
+
+TEST_F(FullLog, PushesWaitOthersAreRefusedAndLeasesGoOn) {
+  Start(1);
+  AddTasks(0, 10);
+  const auto leases = Acquire(1, 6).assignments;
+  ASSERT_THAT(leases, SizeIs(6));
+  journal.shards[0]->Hold(true);
+  std::vector<Later<shard::PutRolloutsReply>> pushed(6);
+  for (size_t i = 0; i < 6; ++i) Push(leases[i], &pushed[i]);
+  OnLoop(0, [&](ShardLoop& loop) {
+    EXPECT_EQ(engine->pushes_held(), 3u);
+    EXPECT_EQ(loop.uncommitted(), 3u);
+    const std::vector<shard::LeaseRef> held = {{leases[5].attempt, leases[5].token}};
+    const shard::RenewReply renewed = loop.primary().Renew(Engine::NowMs(), kActor, held, {});
+    EXPECT_THAT(renewed.actions, IsEmpty());
+    EXPECT_GT(renewed.lease_ms, 0u);
+  });
+  const absl::Status refused = Open(99);
+  EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              ::testing::HasSubstr("storage.log_pending_bytes_max"));
+  EXPECT_TRUE(absl::IsUnavailable(Acquire(2).status));
+  journal.shards[0]->Hold(false);
+  for (auto& push : pushed) EXPECT_EQ(push.Wait().accepted, 1u);
+  EXPECT_EQ(engine->pushes_held(), 0u);
+  EXPECT_TRUE(Open(99).ok());
+  EXPECT_THAT(Acquire(2).assignments, SizeIs(2));
+}
+
+TEST_F(FullLog, TheLedgerRefuses) {
+  Start(1);
+  journal.ledger->Hold(true);
+  const auto attach = [this](Later<ledger::AttachReply>* later) {
+    engine->AskLedger<ledger::AttachReply>(
+        ledger::AttachTrainer{.trainer = "rank-0", .process = 1, .mesh = {}, .dp_rank = 0},
+        later->Take());
+  };
+  std::vector<Later<ledger::AttachReply>> waiting(3);
+  for (auto& later : waiting) attach(&later);
+  Later<ledger::AttachReply> refused, good;
+  attach(&refused);
+  EXPECT_TRUE(absl::IsUnavailable(refused.Wait().status)) << refused.reply.status;
+  journal.ledger->Hold(false);
+  for (auto& later : waiting) EXPECT_TRUE(later.Wait().status.ok()) << later.reply.status;
+  attach(&good);
+  EXPECT_TRUE(good.Wait().status.ok()) << good.reply.status;
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ Observation Busy() {
   seen.sources.push_back(source);
   seen.engines.push_back({.name = "e0", .behind = 2});
   seen.storage.durable = true;
+  seen.logs = {{"ledger", {.bytes = 100, .bytes_max = 1000}}};
   return seen;
 }
 

@@ -125,6 +125,19 @@ TEST(SourceReason, SaysWhyNothingIsHandedOut) {
   EXPECT_EQ(ReasonOf(source, "memory"), "paused");
 }
 
+TEST(Verdict, AFullLogDegradesAndNamesTheEntry) {
+  Observation seen;
+  seen.logs = {{"shard-0", {.bytes = 10, .bytes_max = 64 << 20}},
+               {"ledger", {.bytes = 65 << 20, .bytes_max = 64 << 20}}};
+  seen.pushes_held = 7;
+  const Judgement judgement = Judge(seen, {});
+  EXPECT_EQ(judgement.verdict, VerdictKind::kDegraded);
+  EXPECT_THAT(judgement.reasons,
+              ElementsAre("the log of ledger is full: 65.0 MiB wait for the disk, at most "
+                          "64.0 MiB (storage.log_pending_bytes_max)"));
+  EXPECT_THAT(judgement.waits, ElementsAre("7 pushes: log"));
+}
+
 TEST(Verdict, NamesWhatIsWrongWithTheStore) {
   Observation seen;
   seen.storage.durable = true;

@@ -1,0 +1,35 @@
+// What the engine tells the stores of payloads and task contents.
+//
+// Thread-safe, by whoever implements it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/ids.h"
+
+namespace forebay::node {
+
+// Where freed payloads and task contents go.
+class DeadBytes {
+ public:
+  virtual ~DeadBytes() = default;
+  virtual void FreePayloads(const std::vector<PayloadId>& payloads) = 0;
+  virtual void FreeContents(const std::vector<PayloadId>& contents) = 0;
+  virtual uint64_t PayloadBytesMax() const { return 0; }  // 0: no limit
+  // Bytes that new groups may still count on.
+  virtual uint64_t FreePayloadBytes() const = 0;
+  // What the recovered machines name, before anything else happens; all other bytes are garbage.
+  // `wanted`: of steps that are not committed.
+  struct Named {
+    std::vector<PayloadId> payloads;
+    std::vector<PayloadId> contents;
+    std::vector<PayloadId> wanted;
+  };
+  virtual absl::Status Recovered(const Named& named) = 0;
+  // A step will fetch these.
+  virtual void Want(const std::vector<PayloadId>& payloads) = 0;
+};
+
+}  // namespace forebay::node
