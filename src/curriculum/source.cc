@@ -47,7 +47,8 @@ absl::StatusOr<AddCount> Source::AddTasks(absl::Span<const NewTask> tasks,
       ++next;
       tasks_.Append(tasks[i]);
       order_.Append(FixedWeight(tasks[i].weight), true);
-    } else if (tasks_[*tasks_.Find(tasks[i].external_hash)].content != tasks[i].content) {
+    } else if (tasks[i].content != PayloadId() &&
+               tasks_[*tasks_.Find(tasks[i].external_hash)].content != tasks[i].content) {
       unused_contents->push_back(tasks[i].content);
     }
   }

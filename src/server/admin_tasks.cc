@@ -52,6 +52,7 @@ struct AddJob {
   v1::AddTasksRequest request;
   std::vector<shard::AddTasks> by_shard;
   std::vector<std::vector<int>> places;  // of by_shard's tasks in the request
+  std::vector<std::vector<bool>> known;  // likewise
   v1::AddTasksResponse response;
 };
 
@@ -75,13 +76,11 @@ absl::Status Explain(const AddJob& job, size_t shard, const shard::AddTasksReply
 void AddAt(std::shared_ptr<AddJob> job, size_t shard) {
   while (shard < job->by_shard.size() && job->by_shard[shard].tasks.empty()) ++shard;
   if (shard == job->by_shard.size()) return job->responder.Reply(job->response);
-  std::vector<PayloadId> contents;
-  for (const auto& task : job->by_shard[shard].tasks) contents.push_back(task.content);
   job->context->engine->Ask<shard::AddTasksReply>(
       ShardId(static_cast<uint8_t>(shard)), std::move(job->by_shard[shard]),
-      [job, shard, contents = std::move(contents)](shard::AddTasksReply&& reply) {
+      [job, shard](shard::AddTasksReply&& reply) {
         if (!reply.status.ok()) {
-          job->context->contents->Kill(contents);
+          // The shard says itself what is dead of its own.
           for (size_t rest = shard + 1; rest < job->by_shard.size(); ++rest) {
             for (const auto& task : job->by_shard[rest].tasks) {
               job->context->contents->Kill({&task.content, 1});
@@ -95,35 +94,61 @@ void AddAt(std::shared_ptr<AddJob> job, size_t shard) {
       });
 }
 
-// One a task.
-std::vector<std::string> ContentsOf(const v1::AddTasksRequest& request) {
+// Stores the contents of new tasks, then sends all tasks to their shards.
+void StoreContents(std::shared_ptr<AddJob> job) {
   std::vector<std::string> contents;
-  for (const auto& task : request.tasks()) {
-    codec::AppendTaskContent(task.external_id(), task.payload(), task.attributes(),
-                             &contents.emplace_back());
+  for (size_t shard = 0; shard < job->by_shard.size(); ++shard) {
+    for (size_t i = 0; i < job->places[shard].size(); ++i) {
+      if (job->known[shard][i]) continue;
+      const auto& task = job->request.tasks(job->places[shard][i]);
+      codec::AppendTaskContent(task.external_id(), task.payload(), task.attributes(),
+                               &contents.emplace_back());
+    }
   }
-  return contents;
+  if (contents.empty()) return AddAt(std::move(job), 0);
+  job->context->storage->AddContents(std::move(contents), RunStorage::WhenFull::kRefuse,
+                                     [job](absl::StatusOr<std::vector<PayloadId>> ids) {
+                                       if (!ids.ok()) return job->responder.Fail(ids.status());
+                                       auto next = ids->begin();
+                                       for (size_t shard = 0; shard < job->by_shard.size();
+                                            ++shard) {
+                                         for (size_t i = 0; i < job->places[shard].size(); ++i) {
+                                           if (!job->known[shard][i])
+                                             job->by_shard[shard].tasks[i].content = *next++;
+                                         }
+                                       }
+                                       AddAt(job, 0);
+                                     });
 }
 
-// Sends the tasks to their shards.
-void Distribute(std::shared_ptr<AddJob> job, SourceId source,
-                const std::vector<PayloadId>& contents) {
-  const node::Engine& engine = *job->context->engine;
-  job->by_shard.resize(engine.shards());
-  job->places.resize(engine.shards());
+// Sorts the tasks by their shards, and asks those which they know already: a task never goes, so
+// its content need not be stored again.
+void Distribute(std::shared_ptr<AddJob> job, SourceId source) {
+  node::Engine* const engine = job->context->engine;
+  job->by_shard.resize(engine->shards());
+  job->places.resize(engine->shards());
+  job->known.resize(engine->shards());
   for (auto& part : job->by_shard) part.source = source;
   for (int i = 0; i < job->request.tasks_size(); ++i) {
     const auto& task = job->request.tasks(i);
     const uint64_t hash = Hash64(task.external_id());
-    const size_t shard = engine.ShardOf(hash).value;
+    const size_t shard = engine->ShardOf(hash).value;
     job->places[shard].push_back(i);
     job->by_shard[shard].tasks.push_back(
         {.external_hash = hash,
          .content_hash = TaskContentHash(task.payload(), task.attributes()),
-         .content = contents[static_cast<size_t>(i)],
          .weight = task.has_weight() ? static_cast<float>(task.weight()) : 1.0f});
   }
-  AddAt(std::move(job), 0);
+  ForEachShard(
+      engine,
+      [job](node::ShardLoop& loop, uint64_t) {
+        const auto& part = job->by_shard[loop.state().shard().value];
+        auto& known = job->known[loop.state().shard().value];
+        for (const auto& task : part.tasks) {
+          known.push_back(loop.state().KnowsTask(part.source, task.external_hash));
+        }
+      },
+      [job] { StoreContents(job); });
 }
 
 void AddTasks(ServiceContext* context, v1::AddTasksRequest request,
@@ -143,12 +168,7 @@ void AddTasks(ServiceContext* context, v1::AddTasksRequest request,
   }
   auto job = std::make_shared<AddJob>(context, std::move(responder));
   job->request = std::move(request);
-  context->storage->AddContents(
-      ContentsOf(job->request),
-      [job, source = source->id](absl::StatusOr<std::vector<PayloadId>> contents) {
-        if (!contents.ok()) return job->responder.Fail(contents.status());
-        Distribute(job, source, *contents);
-      });
+  Distribute(std::move(job), source->id);
 }
 
 void SetQuarantine(ServiceContext* context, const v1::TaskNamesRequest& request, bool quarantine,

@@ -190,9 +190,24 @@ void PushPort::PushGroup(PushBatch batch, PushGroupRequest group, PushAnswer ans
   codec::AppendTaskContent(group.external_id, group.payload, "", &content);
   command.task = {.external_hash = Hash64(group.external_id),
                   .content_hash = TaskContentHash(group.payload, "")};
+  // A task never goes: the content of a known one need not be stored again.
+  engine_->OnShard(
+      engine_->ShardOf(command.task.external_hash),
+      [this, command = std::move(command), content = std::move(content), payloads,
+       answer = std::move(answer)](node::ShardLoop& loop, uint64_t) mutable {
+        const bool known = loop.state().KnowsTask(command.source, command.task.external_hash);
+        if (known) {
+          return PutGroup(std::move(command), std::move(payloads), std::move(answer));
+        }
+        StoreTask(std::move(content), std::move(command), std::move(payloads), std::move(answer));
+      });
+}
+
+void PushPort::StoreTask(std::string content, shard::PutGroup command,
+                         std::vector<PayloadId> payloads, PushAnswer answer) {
   storage_->AddContents(
-      {std::move(content)},
-      [this, command = std::move(command), payloads,
+      {std::move(content)}, RunStorage::WhenFull::kWait,
+      [this, command = std::move(command), payloads = std::move(payloads),
        answer = std::move(answer)](absl::StatusOr<std::vector<PayloadId>> ids) mutable {
         if (!ids.ok()) {
           return RefuseAll(payloads, Invalid("group.payload", std::string(ids.status().message())),

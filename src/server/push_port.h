@@ -29,6 +29,8 @@ class PushPort final : public PushEngine {
   // Those of `indexes`, or all.
   void PushTo(ShardId shard, std::shared_ptr<Job> job, std::vector<uint32_t> indexes);
   void Answer(Job* job);
+  void StoreTask(std::string content, shard::PutGroup command, std::vector<PayloadId> payloads,
+                 PushAnswer answer);
   void PutGroup(shard::PutGroup command, std::vector<PayloadId> payloads, PushAnswer answer);
   void RefuseAll(const std::vector<PayloadId>& payloads, const shard::PushOutcome& outcome,
                  const PushAnswer& answer);

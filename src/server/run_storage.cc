@@ -7,6 +7,7 @@
 #include "absl/synchronization/notification.h"
 #include "base/check.h"
 #include "base/hash.h"
+#include "base/units.h"
 #include "storage/log_blocking.h"
 #include "storage/ram_payload_store.h"
 
@@ -64,7 +65,11 @@ absl::Status RunStorage::OpenDirectory(const node::Config& config, const Failed&
                                      .snapshot_log_bytes = config.storage_snapshot_log_bytes,
                                      .failed = failed};
   journal_ = std::make_unique<node::DirectoryJournal>(log_disk_.get(), options);
-  FOREBAY_RETURN_IF_ERROR(OpenContents(options, failed));
+  failed_ = failed;
+  content_options_ = {.directory = absl::StrCat(directory_, "/", storage::kContentsMachine),
+                      .pending_bytes_max = config.storage_log_pending_bytes_max,
+                      .incarnation = options.incarnation,
+                      .nonce = options.nonce};
   const std::string& segments = config.storage_segment_directory;
   const std::string& folder = segments.empty() ? directory_ : segments;
   FOREBAY_RETURN_IF_ERROR(storage::Blocking(segment_disk_.get()).MakeDirectory(folder));
@@ -86,20 +91,25 @@ absl::Status RunStorage::OpenDirectory(const node::Config& config, const Failed&
   return absl::OkStatus();
 }
 
-absl::Status RunStorage::OpenContents(const node::JournalOptions& options, const Failed& failed) {
-  const std::string folder = absl::StrCat(directory_, "/", storage::kContentsMachine);
+absl::Status RunStorage::OpenContents(const std::vector<PayloadId>& named) {
+  const std::string& folder = content_options_.directory;
   storage::Blocking disk(log_disk_.get());
   FOREBAY_RETURN_IF_ERROR(disk.MakeDirectory(folder));
-  auto recovered = storage::RecoverContents(disk, folder, &contents_);
+  auto recovered = storage::RecoverContents(disk, folder, named, &contents_);
   if (!recovered.ok()) return recovered.status();
-  notes_.insert(notes_.end(), recovered->notes.begin(), recovered->notes.end());
+  notes_.push_back(absl::StrCat("contents: ", recovered->live.size(), " tasks of ",
+                                recovered->live_bytes, " bytes, ", recovered->dead_bytes,
+                                " bytes are dead"));
+  notes_.insert(notes_.end(), recovered->log.notes.begin(), recovered->log.notes.end());
   content_log_ = std::make_unique<storage::ContentLog>(
-      log_disk_.get(),
-      storage::LogOptions{
-          .directory = folder, .incarnation = options.incarnation, .nonce = options.nonce},
-      *recovered, &contents_,
+      log_disk_.get(), content_options_, recovered->log, &contents_,
       [serial = contents_serial_](auto work) { serial->Post(std::move(work)); },
-      [failed](absl::Status status) { failed(storage::kContentsMachine, status); });
+      [failed = failed_](absl::Status status) { failed(storage::kContentsMachine, status); });
+  if (!recovered->half_dead()) return absl::OkStatus();
+  notes_.push_back("contents: more than half is dead, so they are written anew");
+  contents_serial_->Post([this, live = std::move(recovered->live)]() mutable {
+    content_log_->Compact(std::move(live));
+  });
   return absl::OkStatus();
 }
 
@@ -109,7 +119,7 @@ RunStorage::~RunStorage() {
   contents_serial_->Flush();
 }
 
-void RunStorage::AddContents(std::vector<std::string> items, Added done) {
+void RunStorage::AddContents(std::vector<std::string> items, WhenFull when_full, Added done) {
   if (content_log_ == nullptr) {
     const std::vector<std::string_view> views(items.begin(), items.end());
     std::vector<PayloadId> ids(items.size());
@@ -118,10 +128,30 @@ void RunStorage::AddContents(std::vector<std::string> items, Added done) {
     }
     return done(std::move(ids));
   }
-  contents_serial_->Post([this, items = std::move(items), done = std::move(done)]() mutable {
+  contents_serial_->Post(
+      [this, when_full, items = std::move(items), done = std::move(done)]() mutable {
+        if (content_log_->full() && when_full == WhenFull::kRefuse) {
+          return done(absl::UnavailableError(absl::StrCat(
+              "the disk does not keep up: ", BytesText(content_log_->pending_bytes()),
+              " of tasks wait to be synced, at most ",
+              BytesText(content_options_.pending_bytes_max), " (storage.log_pending_bytes_max)")));
+        }
+        contents_held_.emplace_back(std::move(items), std::move(done));
+        LetContentsIn();
+      });
+}
+
+void RunStorage::LetContentsIn() {
+  while (!contents_held_.empty() && !content_log_->full()) {
+    auto [items, done] = std::move(contents_held_.front());
+    contents_held_.pop_front();
     const std::vector<std::string_view> views(items.begin(), items.end());
-    content_log_->Add(views, std::move(done));
-  });
+    content_log_->Add(
+        views, [this, done = std::move(done)](absl::StatusOr<std::vector<PayloadId>> ids) mutable {
+          done(std::move(ids));
+          contents_serial_->Post([this] { LetContentsIn(); });
+        });
+  }
 }
 
 bool RunStorage::Seal(absl::Duration most) {
@@ -159,14 +189,14 @@ absl::Status RunStorage::Recovered(const Named& named) {
   if (!found.ok()) return found.status();
   notes_.push_back(absl::StrCat("segments: ", found->segments, " with ", found->payloads,
                                 " payloads, ", found->unsealed, " without an index, ",
-                                found->dead_segments, " to be removed, ",
-                                found->lost.size(), " payloads lost"));
+                                found->dead_segments, " to be removed, ", found->lost.size(),
+                                " payloads lost"));
   for (size_t i = 0; i < found->lost.size() && i < kLostNotesMax; ++i) {
     notes_.push_back(absl::StrCat("payload ", absl::Hex(found->lost[i].id.value),
                                   " is lost: ", found->lost[i].why));
   }
   payloads_->Want(named.wanted);
-  return absl::OkStatus();
+  return OpenContents(named.contents);
 }
 
 }  // namespace forebay::server

@@ -5,11 +5,13 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -48,10 +50,12 @@ class RunStorage final : public node::DeadBytes {
   const storage::SegmentStore* segments() const { return segments_; }
 
   // Stores task contents: all or none. `done` is called once, when they are as safe as the run is.
+  // While their log is full the call waits, or is refused Unavailable.
   using Added = absl::AnyInvocable<void(absl::StatusOr<std::vector<PayloadId>>)>;
-  void AddContents(std::vector<std::string> items, Added done);
-  // Before a clean end, when nothing is pushed any more: leaves the payloads' files so that the next
-  // start is quick. False if that took longer than `most`.
+  enum class WhenFull : uint8_t { kRefuse, kWait };
+  void AddContents(std::vector<std::string> items, WhenFull when_full, Added done);
+  // Before a clean end, when nothing is pushed any more: leaves the payloads' files so that the
+  // next start is quick. False if that took longer than `most`.
   bool Seal(absl::Duration most);
   // Looks at what takes too long; every 10 ms or so.
   void Tick();
@@ -71,7 +75,8 @@ class RunStorage final : public node::DeadBytes {
  private:
   RunStorage(const node::Config& config, uint64_t run);
   absl::Status OpenDirectory(const node::Config& config, const Failed& failed);
-  absl::Status OpenContents(const node::JournalOptions& options, const Failed& failed);
+  absl::Status OpenContents(const std::vector<PayloadId>& named);
+  void LetContentsIn();
 
   uint64_t run_;
   std::string directory_;
@@ -84,7 +89,10 @@ class RunStorage final : public node::DeadBytes {
   storage::SegmentStore* segments_ = nullptr;  // payloads_, when it is one
   std::unique_ptr<node::DirectoryJournal> journal_;
   const std::shared_ptr<node::Serial> contents_serial_ = std::make_shared<node::Serial>();
-  std::unique_ptr<storage::ContentLog> content_log_;
+  Failed failed_;
+  storage::LogOptions content_options_;
+  std::unique_ptr<storage::ContentLog> content_log_;                      // from Recovered on
+  std::deque<std::pair<std::vector<std::string>, Added>> contents_held_;  // in its loop
 };
 
 // What makes two tasks of one id the same task.

@@ -30,6 +30,10 @@ std::vector<TaskView> State::Tasks(SourceId source, uint64_t* cursor, size_t lim
   return views;
 }
 
+bool State::KnowsTask(SourceId source, uint64_t external_hash) const {
+  return machine_->curriculum().Find(source, external_hash).has_value();
+}
+
 PayloadId State::ContentOf(TaskId task) const {
   const curriculum::TaskRecord* record = machine_->curriculum().task(task);
   return record == nullptr ? PayloadId() : record->content;

@@ -174,6 +174,8 @@ class State {
   std::vector<RolloutView> Rollouts(uint64_t* cursor, size_t limit) const;
   // Of one source, in the order of adding.
   std::vector<TaskView> Tasks(SourceId source, uint64_t* cursor, size_t limit) const;
+  // Whether the source has a task of this external id. Tasks never go.
+  bool KnowsTask(SourceId source, uint64_t external_hash) const;
   // Where the task's content lies; 0 if there is no such task.
   PayloadId ContentOf(TaskId task) const;
   // Each payload and each task content that the state names. Walks everything.

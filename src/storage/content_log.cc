@@ -1,38 +1,143 @@
 #include "storage/content_log.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "storage/content_record.h"
 
 namespace forebay::storage {
 namespace {
+
+constexpr size_t kChunkBytes = size_t{1} << 20;
 
 LogOptions Named(LogOptions options) {
   options.name = kContentsMachine;
   return options;
 }
 
-}  // namespace
+absl::Status Broken(const std::string& directory, absl::string_view what) {
+  return absl::DataLossError(absl::StrCat("the task contents in ", directory, ": ", what));
+}
 
-absl::StatusOr<RecoveredLog> RecoverContents(Blocking disk, const std::string& directory,
-                                             ContentStore* store) {
-  const auto broken = [&directory](absl::string_view what) {
-    return absl::DataLossError(absl::StrCat("the task contents in ", directory, ": ", what));
-  };
-  LogSink sink;
-  sink.begin_snapshot = [&](LogPosition) { return broken("a snapshot does not belong there"); };
-  sink.chunk = [](std::string_view) { return absl::OkStatus(); };
-  sink.end_snapshot = [] { return absl::OkStatus(); };
-  sink.record = [&](LogPosition position, std::string_view record) {
+// Which items are live: those of a sorted list. Items come nearly in the order of their ids.
+class Live {
+ public:
+  explicit Live(std::vector<PayloadId> named) : ids_(std::move(named)) {
+    std::sort(ids_.begin(), ids_.end());
+    ids_.erase(std::unique(ids_.begin(), ids_.end()), ids_.end());
+  }
+  bool Contains(PayloadId id) {
+    if (next_ == ids_.size() || ids_[next_] != id) {
+      next_ = static_cast<size_t>(std::lower_bound(ids_.begin(), ids_.end(), id) - ids_.begin());
+      if (next_ == ids_.size() || ids_[next_] != id) return false;
+    }
+    ++next_;
+    return true;
+  }
+  std::vector<PayloadId> Take() { return std::move(ids_); }
+
+ private:
+  std::vector<PayloadId> ids_;
+  size_t next_ = 0;
+};
+
+// Where the log's bytes go at a start.
+class Restoration {
+ public:
+  Restoration(std::string directory, std::vector<PayloadId> named, ContentStore* store)
+      : directory_(std::move(directory)), live_(std::move(named)), store_(store) {}
+
+  absl::StatusOr<RecoveredContents> Run(Blocking disk) {
+    LogSink sink;
+    sink.begin_snapshot = [](LogPosition) { return absl::OkStatus(); };
+    sink.chunk = [this](std::string_view chunk) { return TakeChunk(chunk); };
+    sink.end_snapshot = [this] {
+      return unread_.empty() ? absl::OkStatus() : Broken(directory_, "a snapshot ends in an item");
+    };
+    sink.record = [this](LogPosition position, std::string_view record) {
+      return TakeRecord(position, record);
+    };
+    auto log = RecoverLog(std::move(disk), directory_, kContentsMachine, sink);
+    if (!log.ok()) return log.status();
+    result_.log = *std::move(log);
+    result_.live = live_.Take();
+    if (found_ != result_.live.size()) {
+      return Broken(directory_, absl::StrCat(result_.live.size() - found_, " of the ",
+                                             result_.live.size(), " that the run has are missing"));
+    }
+    return std::move(result_);
+  }
+
+ private:
+  absl::Status TakeRecord(LogPosition position, std::string_view record) {
     PayloadId id;
     std::string_view item;
     if (!DecodeContentRecord(record, &id, &item)) {
-      return broken(absl::StrCat("record ", position.value, " is whole, and has no id"));
+      return Broken(directory_,
+                    absl::StrCat("record ", position.value, " is whole, and has no id"));
     }
-    return store->Restore(id, item);
+    return store_->Restore(id, item, IsLive(id, item));
+  }
+
+  // A chunk may end within an item.
+  absl::Status TakeChunk(std::string_view chunk) {
+    unread_.append(chunk);
+    std::string_view left = unread_;
+    if (!end_read_) {
+      ContentStore::End end;
+      if (!TakeContentEnd(&left, &end)) return absl::OkStatus();
+      FOREBAY_RETURN_IF_ERROR(store_->RestoreEnd(end));
+      end_read_ = true;
+    }
+    PayloadId id;
+    for (std::string_view item; TakeContentItem(&left, &id, &item);) {
+      if (IsLive(id, item)) FOREBAY_RETURN_IF_ERROR(store_->RestoreAt(id, item));
+    }
+    unread_.erase(0, unread_.size() - left.size());
+    return absl::OkStatus();
+  }
+
+  bool IsLive(PayloadId id, std::string_view item) {
+    const bool live = live_.Contains(id);
+    (live ? result_.live_bytes : result_.dead_bytes) += item.size();
+    found_ += live ? 1 : 0;
+    return live;
+  }
+
+  const std::string directory_;
+  Live live_;
+  ContentStore* const store_;
+  RecoveredContents result_;
+  size_t found_ = 0;
+  bool end_read_ = false;
+  std::string unread_;  // of the snapshot
+};
+
+// The end first, then the items.
+SnapshotChunks SnapshotOf(const ContentStore* store, std::vector<PayloadId> live) {
+  std::string begun;
+  AppendContentEnd(store->end(), &begun);
+  return [store, live = std::move(live), next = size_t{0},
+          begun = std::move(begun)](std::string* chunk) mutable {
+    while (begun.size() < kChunkBytes && next < live.size()) {
+      const auto item = store->Read(live[next]);
+      FOREBAY_CHECK(item.ok());
+      AppendContentItem(live[next++], *item, &begun);
+    }
+    chunk->assign(begun, 0, kChunkBytes);
+    begun.erase(0, chunk->size());
+    return !chunk->empty();
   };
-  return RecoverLog(std::move(disk), directory, kContentsMachine, sink);
+}
+
+}  // namespace
+
+absl::StatusOr<RecoveredContents> RecoverContents(Blocking disk, const std::string& directory,
+                                                  std::vector<PayloadId> named,
+                                                  ContentStore* store) {
+  return Restoration(directory, std::move(named), store).Run(std::move(disk));
 }
 
 ContentLog::ContentLog(io::Disk* disk, LogOptions options, const RecoveredLog& recovered,
@@ -41,10 +146,22 @@ ContentLog::ContentLog(io::Disk* disk, LogOptions options, const RecoveredLog& r
     : store_(store),
       on_failed_(std::move(on_failed)),
       appended_(recovered.next.value - 1),
-      writer_(disk, Named(std::move(options)), recovered.next, recovered.file_number,
-              std::move(post),
+      writer_(disk, Named(options), recovered.next, recovered.file_number, post,
               LogEvents{[this] { OnDurable(); },
-                        [this](absl::Status status) { OnFailed(std::move(status)); }}) {}
+                        [this](absl::Status status) { OnFailed(std::move(status)); }}),
+      snapshots_(disk, Named(options), post) {}
+
+void ContentLog::Compact(std::vector<PayloadId> live) {
+  if (appended_.value == 0) return;
+  FOREBAY_CHECK(appended_ == writer_.durable());
+  // Of the items one copy is kept, as it is of those in the log: an older snapshot is no reason to
+  // keep what is dead.
+  const LogPosition next(appended_.value + 1);
+  snapshots_.Write(appended_, SnapshotOf(store_, std::move(live)),
+                   [this, next](const absl::StatusOr<LogPosition>& kept) {
+                     if (kept.ok()) writer_.TruncateBefore(next);
+                   });
+}
 
 void ContentLog::Add(absl::Span<const std::string_view> items, Done done) {
   Waiting waiting{.ids = std::vector<PayloadId>(items.size()), .done = std::move(done)};

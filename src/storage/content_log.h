@@ -3,8 +3,8 @@
 //
 // Lives in its owner's loop, as LogWriter does (log_writer.h), with the same `post`; not
 // thread-safe, while the store is read from any thread. It may go at any moment, but not from
-// within a callback of its own. Nobody else adds to the store. Nothing is removed: a killed item's
-// bytes stay in the files, and come back at the next start, when its owner says again what is dead.
+// within a callback of its own. Nobody else adds to the store. What is dead stays in the files
+// until a start at which it is more than half of them: then a snapshot holds what is live.
 #pragma once
 
 #include <cstdint>
@@ -24,20 +24,31 @@
 #include "storage/content_store.h"
 #include "storage/log_recovery.h"
 #include "storage/log_writer.h"
+#include "storage/snapshot_writer.h"
 
 namespace forebay::storage {
 
 // The name of the log's files, LogOptions::name.
 inline constexpr char kContentsMachine[] = "contents";
 
-// Fills an empty store from the files. Blocks; errors are those of RecoverLog and of
-// ContentStore::Restore.
-absl::StatusOr<RecoveredLog> RecoverContents(Blocking disk, const std::string& directory,
-                                             ContentStore* store);
+struct RecoveredContents {
+  RecoveredLog log;
+  std::vector<PayloadId> live;  // ascending
+  uint64_t live_bytes = 0, dead_bytes = 0;
+  // Worth a ContentLog::Compact.
+  bool half_dead() const { return dead_bytes > live_bytes; }
+};
+
+// Fills an empty store from the files, with the items of `named`: what else is there is dead, and
+// its ids do not come again. Blocks; errors are those of RecoverLog and of the store, and DataLoss
+// if an item that is named is not there.
+absl::StatusOr<RecoveredContents> RecoverContents(Blocking disk, const std::string& directory,
+                                                  std::vector<PayloadId> named,
+                                                  ContentStore* store);
 
 class ContentLog {
  public:
-  // `recovered`: what RecoverContents said of the same store. `on_failed`: see LogEvents.
+  // `recovered`: what RecoverContents said of the same store's log. `on_failed`: see LogEvents.
   // LogOptions::name is set here.
   ContentLog(io::Disk* disk, LogOptions options, const RecoveredLog& recovered, ContentStore* store,
              LogPost post, std::function<void(absl::Status)> on_failed);
@@ -47,6 +58,10 @@ class ContentLog {
   // but for refusals.
   using Done = absl::AnyInvocable<void(absl::StatusOr<std::vector<PayloadId>>)>;
   void Add(absl::Span<const std::string_view> items, Done done);
+  // At once after the start: writes a snapshot of these items, which are all that was recovered,
+  // and lets go of the log before it. One that fails changes nothing.
+  void Compact(std::vector<PayloadId> live);
+  bool compacting() const { return snapshots_.busy(); }
 
   // As LogWriter's.
   uint64_t pending_bytes() const { return writer_.pending_bytes(); }
@@ -69,6 +84,7 @@ class ContentLog {
   std::deque<Waiting> waiting_;
   std::string record_;  // keeps its memory
   LogWriter writer_;
+  SnapshotWriter snapshots_;
 };
 
 }  // namespace forebay::storage

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -25,42 +26,48 @@ ContentStore::~ContentStore() {
   }
 }
 
-const ContentStore::Arena* ContentStore::Find(uint64_t arena) const {
+ContentStore::Arena* ContentStore::Find(uint64_t arena) const {
   if (arena >= kFan * kFan) return nullptr;
   const Directory* const directory = directories_[arena / kFan].load(std::memory_order_acquire);
   if (directory == nullptr) return nullptr;
   return directory->arenas[arena % kFan].load(std::memory_order_acquire);
 }
 
-ContentStore::Arena* ContentStore::NewArena(uint64_t size) {
-  auto& slot = directories_[arenas_ / kFan];
+ContentStore::Arena* ContentStore::NewArena(uint64_t number, uint64_t size) {
+  auto& slot = directories_[number / kFan];
   Directory* directory = slot.load(std::memory_order_relaxed);
   if (directory == nullptr) {
     directory = new Directory;
     slot.store(directory, std::memory_order_release);
   }
   auto* const arena = new Arena;
-  arena->bytes.reset(new char[size]);
+  arena->bytes.reset(static_cast<char*>(std::calloc(size, 1)));
+  FOREBAY_CHECK(arena->bytes != nullptr);
   arena->size = size;
-  directory->arenas[arenas_ % kFan].store(arena, std::memory_order_release);
-  ++arenas_;
+  directory->arenas[number % kFan].store(arena, std::memory_order_release);
   use_.arena_bytes += size;
   return arena;
 }
 
-PayloadId ContentStore::Put(std::string_view item) {
-  const uint64_t size = Stored(item);
-  if (size > largest()) largest_.store(size, std::memory_order_relaxed);
-  Arena* arena = open_;
-  uint64_t number = open_number_;
+PayloadId ContentStore::TakePlace(uint64_t size) {
+  uint64_t number = end_.arenas, offset = 0;
   if (size > kArenaBytes) {
-    number = arenas_;
-    arena = NewArena(size);
-  } else if (arena == nullptr || arena->size - arena->used.load(std::memory_order_relaxed) < size) {
-    number = open_number_ = arenas_;
-    arena = open_ = NewArena(kArenaBytes);
+    ++end_.arenas;
+  } else {
+    if (kArenaBytes - end_.open_used < size) end_ = {end_.arenas + 1, end_.arenas, 0};
+    number = end_.open;
+    offset = end_.open_used;
+    end_.open_used += size;
   }
-  const uint64_t offset = arena->used.load(std::memory_order_relaxed);
+  return PayloadId(((number + 1) << kOffsetBits) | offset);
+}
+
+void ContentStore::Put(PayloadId id, std::string_view item) {
+  const uint64_t size = Stored(item);
+  const uint64_t number = (id.value >> kOffsetBits) - 1, offset = id.value & kOffsetMask;
+  if (size > largest()) largest_.store(size, std::memory_order_relaxed);
+  Arena* arena = Find(number);
+  if (arena == nullptr) arena = NewArena(number, std::max(size, kArenaBytes));
   char* at = arena->bytes.get() + offset;
   uint64_t length = item.size();
   while (length >= 0x80) {
@@ -69,14 +76,17 @@ PayloadId ContentStore::Put(std::string_view item) {
   }
   *at++ = static_cast<char>(length);
   if (!item.empty()) std::memcpy(at, item.data(), item.size());
-  arena->used.store(offset + size, std::memory_order_release);
-  return PayloadId(((number + 1) << kOffsetBits) | offset);
+  const uint64_t used = std::max(offset + size, arena->used.load(std::memory_order_relaxed));
+  arena->used.store(used, std::memory_order_release);
+  use_.items += 1;
+  use_.bytes += size;
 }
 
-// What Put will take for these items, to the byte.
+// What new items will take, to the byte; the open arena may still lack its memory.
 ContentStore::Need ContentStore::NeedOf(absl::Span<const std::string_view> items) const {
   Need need;
-  uint64_t room = open_ == nullptr ? 0 : open_->size - open_->used.load(std::memory_order_relaxed);
+  uint64_t room = kArenaBytes - end_.open_used;
+  bool open_lacks = room > 0 && Find(end_.open) == nullptr;
   for (std::string_view item : items) {
     const uint64_t size = Stored(item);
     need.bytes += size;
@@ -87,7 +97,9 @@ ContentStore::Need ContentStore::NeedOf(absl::Span<const std::string_view> items
       need.arena_bytes += kArenaBytes;
       need.arenas += 1;
       room = kArenaBytes - size;
+      open_lacks = false;
     } else {
+      if (std::exchange(open_lacks, false)) need.arena_bytes += kArenaBytes;
       room -= size;
     }
   }
@@ -96,7 +108,7 @@ ContentStore::Need ContentStore::NeedOf(absl::Span<const std::string_view> items
 
 bool ContentStore::Fits(const Need& need) const {
   return need.arena_bytes <= bytes_max_ - std::min(bytes_max_, use_.arena_bytes) &&
-         need.arenas <= kFan * kFan - arenas_;
+         need.arenas <= kFan * kFan - end_.arenas;
 }
 
 absl::Status ContentStore::Add(absl::Span<const std::string_view> items,
@@ -115,31 +127,68 @@ absl::Status ContentStore::Add(absl::Span<const std::string_view> items,
         absl::StrCat("task contents of ", need.bytes, " bytes do not fit: ", use_.arena_bytes,
                      " bytes of arenas are taken, at most ", bytes_max_));
   }
-  for (size_t i = 0; i < items.size(); ++i) ids[i] = Put(items[i]);
-  use_.items += items.size();
-  use_.bytes += need.bytes;
+  for (size_t i = 0; i < items.size(); ++i) {
+    ids[i] = TakePlace(Stored(items[i]));
+    Put(ids[i], items[i]);
+  }
   return absl::OkStatus();
 }
 
 // Equal adds in equal order take equal places, so the id is known before; anything else means that
 // an item is missing or was written by a program that places items otherwise.
-absl::Status ContentStore::Restore(PayloadId id, std::string_view item) {
-  absl::MutexLock lock(&mutex_);
-  const Need need = NeedOf({&item, 1});
+absl::Status ContentStore::Restore(PayloadId id, std::string_view item, bool live) {
   if (item.size() > kItemBytesMax) return absl::DataLossError("a task that is too long");
+  absl::MutexLock lock(&mutex_);
+  const PayloadId place = TakePlace(Stored(item));
+  if (place != id || end_.arenas > kFan * kFan) {
+    return absl::DataLossError(absl::StrCat("a task content belongs at ", absl::Hex(id.value),
+                                            ", the next place is ", absl::Hex(place.value)));
+  }
+  return live ? PutBack(id, item) : absl::OkStatus();
+}
+
+absl::Status ContentStore::PutBack(PayloadId id, std::string_view item) {
+  const uint64_t number = (id.value >> kOffsetBits) - 1;
+  Need need;
+  if (number >= kFan * kFan) return absl::DataLossError("a task content beyond the last place");
+  if (Find(number) == nullptr) need.arena_bytes = std::max(Stored(item), kArenaBytes);
   if (!Fits(need)) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the stored task contents do not fit: ", use_.arena_bytes,
                      " bytes of arenas are taken, at most ", bytes_max_));
   }
-  const PayloadId place = Put(item);
-  if (place != id) {
-    return absl::DataLossError(absl::StrCat("a task content belongs at ", absl::Hex(id.value),
-                                            ", the next place is ", absl::Hex(place.value)));
-  }
-  use_.items += 1;
-  use_.bytes += need.bytes;
+  Put(id, item);
   return absl::OkStatus();
+}
+
+ContentStore::End ContentStore::end() const {
+  absl::MutexLock lock(&mutex_);
+  return end_;
+}
+
+absl::Status ContentStore::RestoreEnd(const End& end) {
+  absl::MutexLock lock(&mutex_);
+  if (end_.arenas > 0) return absl::DataLossError("the end of task contents after some of them");
+  const bool right = end.arenas <= kFan * kFan && end.open_used <= kArenaBytes &&
+                     (end.open < end.arenas || end.open_used == kArenaBytes);
+  if (!right) return absl::DataLossError("the end of task contents is at no place");
+  end_ = end;
+  return absl::OkStatus();
+}
+
+absl::Status ContentStore::RestoreAt(PayloadId id, std::string_view item) {
+  absl::MutexLock lock(&mutex_);
+  const uint64_t number = (id.value >> kOffsetBits) - 1, offset = id.value & kOffsetMask;
+  const uint64_t size = Stored(item);
+  const uint64_t most = number == end_.open ? end_.open_used : kArenaBytes;
+  const Arena* const arena = number < end_.arenas ? Find(number) : nullptr;
+  const bool fits = size <= kArenaBytes ? offset + size <= most : offset == 0 && arena == nullptr;
+  const bool ascends = arena == nullptr || arena->used.load(std::memory_order_relaxed) <= offset;
+  if (item.size() > kItemBytesMax || number >= end_.arenas || !fits || !ascends) {
+    return absl::DataLossError(absl::StrCat("a task content of ", size, " bytes belongs at ",
+                                            absl::Hex(id.value), ", where it has no room"));
+  }
+  return PutBack(id, item);
 }
 
 absl::StatusOr<std::string_view> ContentStore::Read(PayloadId id) const {

@@ -3,12 +3,14 @@
 //
 // An item costs its bytes and a length of one to five bytes; its id is its place. Thread-safe: adds
 // take a lock once a batch, reads none. Views stay good as long as the store: arenas are never
-// freed, dead bytes are only counted.
+// freed, dead bytes are only counted. What is dead at a start comes back without its memory: an
+// arena is there once something in it is live.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <string_view>
 
@@ -41,9 +43,19 @@ class ContentStore {
   // bytes_max.
   absl::Status Add(absl::Span<const std::string_view> items, absl::Span<PayloadId> ids);
   // Puts an item back to the place that its id names, after those that were added before it: the
-  // store is then as it was after that Add. DataLoss if that is not possible, ResourceExhausted as
-  // for Add.
-  absl::Status Restore(PayloadId id, std::string_view item);
+  // next place is then as it was after that Add. An item that is not live only takes its place.
+  // DataLoss if that is not possible, ResourceExhausted as for Add.
+  absl::Status Restore(PayloadId id, std::string_view item, bool live = true);
+  // Where the next items go.
+  struct End {
+    uint64_t arenas = 0;
+    uint64_t open = 0;  // the arena of small items ...
+    uint64_t open_used = kArenaBytes;
+  };
+  End end() const;
+  // Of an empty store: what lay before the end is put back by RestoreAt, as far as it is live.
+  absl::Status RestoreEnd(const End& end);
+  absl::Status RestoreAt(PayloadId id, std::string_view item);
   absl::StatusOr<std::string_view> Read(PayloadId id) const;
   // The items are used no more.
   void Kill(absl::Span<const PayloadId> ids);
@@ -55,8 +67,11 @@ class ContentStore {
   // An id is (arena + 1) << kOffsetBits | offset; an item of its own arena is at offset 0.
   static constexpr int kOffsetBits = 20;
   static constexpr size_t kFan = 1024;  // arenas are found in two steps of this width
+  struct Free {
+    void operator()(char* bytes) const { std::free(bytes); }
+  };
   struct Arena {
-    std::unique_ptr<char[]> bytes;
+    std::unique_ptr<char[], Free> bytes;  // zeros where nothing was put
     uint64_t size = 0;
     std::atomic<uint64_t> used{0};
   };
@@ -71,18 +86,20 @@ class ContentStore {
   };
 
   Need NeedOf(absl::Span<const std::string_view> items) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  const Arena* Find(uint64_t arena) const;
-  Arena* NewArena(uint64_t size) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Arena* Find(uint64_t arena) const;
+  Arena* NewArena(uint64_t number, uint64_t size) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Fits(const Need& need) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  PayloadId Put(std::string_view item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The place of the next item of so many stored bytes, which it takes.
+  PayloadId TakePlace(uint64_t size) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Writes an item to its place.
+  void Put(PayloadId id, std::string_view item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status PutBack(PayloadId id, std::string_view item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const uint64_t bytes_max_;
   std::atomic<uint64_t> largest_{0};
   std::array<std::atomic<Directory*>, kFan> directories_{};
   mutable absl::Mutex mutex_;
-  uint64_t arenas_ ABSL_GUARDED_BY(mutex_) = 0;
-  Arena* open_ ABSL_GUARDED_BY(mutex_) = nullptr;  // the one that small items go to
-  uint64_t open_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  End end_ ABSL_GUARDED_BY(mutex_);
   ContentUse use_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -158,5 +158,29 @@ TEST(RestartTest, ATerminatedDaemonLeavesEverySegmentWithItsIndex) {
   EXPECT_THAT(world.daemon.Log(), HasSubstr("with 4 payloads, 0 without an index"));
 }
 
+TEST(RestartTest, TasksLoadedAtEachStartTakeNoMoreMemory) {
+  const Directory directory;
+  auto flags = directory.Flags();
+  flags.push_back("--memory.task_bytes_max=2MiB");
+  World world(flags);
+  world.AddSource("math", 2, 0);
+  const std::string payload(600'000, 'p');
+  for (int start = 0; start < 5; ++start) {
+    const client::TaskSpec task{.external_id = "large", .payload = payload};
+    auto added = world.admin.AddTasks("math", {&task, 1});
+    ASSERT_TRUE(added.ok()) << added.status();
+    // Refused, and stored by then: dead.
+    const client::TaskSpec both[] = {
+        {.external_id = absl::StrCat("new-", start), .payload = payload},
+        {.external_id = "large", .payload = "another"}};
+    EXPECT_FALSE(world.admin.AddTasks("math", both).ok());
+    WithoutDaemon(&world.daemon, [] {});
+  }
+  auto actor = world.OpenActor({.actor = "env-0", .sources = {"math"}, .slots = 1});
+  auto acquired = actor->Acquire(1, {.timeout = absl::Seconds(10)});
+  ASSERT_TRUE(acquired.ok()) << acquired.status();
+  EXPECT_EQ(acquired->assignments[0].info().payload, payload);
+}
+
 }  // namespace
 }  // namespace forebay::integration

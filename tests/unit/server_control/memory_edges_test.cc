@@ -1,6 +1,7 @@
 // What one call may take: answers of a bounded size, memory for a trainer's columns.
 #include <gmock/gmock.h>
 
+#include <set>
 #include <thread>
 
 #include "tests/unit/server_control/daemon_client.h"
@@ -42,6 +43,39 @@ TEST_F(MemoryEdges, AnAnswerHoldsNoMoreAssignmentsThanItMayHaveBytes) {
     handed_out += acquired.assignments_size();
   }
   EXPECT_GE(handed_out, 100);
+}
+
+TEST_F(MemoryEdges, TasksThatAreKnownTakeNoMemoryAgain) {
+  node::Config config;
+  config.shards = 2;
+  config.memory_task_bytes_max = uint64_t{2} << 20;
+  Start(config);
+  PutSource("large", 2, 0);
+  v1::AddTasksRequest add;
+  add.set_source("large");
+  for (int i = 0; i < 3; ++i) {
+    add.add_tasks()->set_external_id("task-" + std::to_string(i));
+    add.mutable_tasks(i)->set_payload(std::string(400'000, 'p'));
+  }
+  EXPECT_EQ(Good<v1::AddTasksResponse>("AdminService/AddTasks", add).added(), 3u);
+  const double bytes = Metric("forebay_task_bytes");
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(Good<v1::AddTasksResponse>("AdminService/AddTasks", add).known(), 3u);
+  }
+  EXPECT_EQ(Metric("forebay_task_bytes"), bytes);
+  // What is new among them is stored.
+  add.add_tasks()->set_external_id("small");
+  const auto more = Good<v1::AddTasksResponse>("AdminService/AddTasks", add);
+  EXPECT_EQ(more.added(), 1u);
+  EXPECT_EQ(more.known(), 3u);
+  OpenSession();
+  std::set<std::string> ids;
+  const auto acquired = Acquire(8);
+  for (const auto& assignment : acquired.assignments()) {
+    ids.insert(assignment.external_id());
+    EXPECT_EQ(assignment.payload().size(), assignment.external_id() == "small" ? 0u : 400'000u);
+  }
+  EXPECT_EQ(ids.size(), 4u);
 }
 
 // A step is sealed, and a push waits for memory that only the step's end would free.

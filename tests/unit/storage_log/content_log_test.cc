@@ -17,17 +17,19 @@ constexpr uint64_t kBytesMax = uint64_t{200} << 20;
 template <class Kind>
 class ContentLogTest : public LogTest<Kind> {
  protected:
-  // As a start of the daemon: what was there is read back.
+  // As a start of the daemon: what was acknowledged is read back.
   absl::Status Open(uint64_t bytes_max = kBytesMax) {
     log_.reset();
     store_ = std::make_unique<ContentStore>(bytes_max);
-    auto recovered = RecoverContents(this->blocking(), this->directory(), store_.get());
+    std::vector<PayloadId> named;
+    for (const auto& [id, item] : acknowledged_) named.push_back(id);
+    auto recovered = RecoverContents(this->blocking(), this->directory(), named, store_.get());
     if (!recovered.ok()) return recovered.status();
     recovered_ = *recovered;
     LogOptions options = this->options();
     options.file_bytes = 3'000'000;
     log_ =
-        std::make_unique<ContentLog>(this->kind_.disk.get(), options, recovered_, store_.get(),
+        std::make_unique<ContentLog>(this->kind_.disk.get(), options, recovered_.log, store_.get(),
                                      this->loop_.post(), [this](absl::Status) { ++failed_calls_; });
     return absl::OkStatus();
   }
@@ -48,6 +50,12 @@ class ContentLogTest : public LogTest<Kind> {
   void AwaitAll() {
     this->RunUntil([this] { return answered_ == asked_; });
   }
+  // The others are named no more.
+  void KeepOneOf(size_t count) {
+    std::vector<std::pair<PayloadId, std::string>> kept;
+    for (size_t i = 0; i < acknowledged_.size(); i += count) kept.push_back(acknowledged_[i]);
+    acknowledged_ = std::move(kept);
+  }
   void ExpectAcknowledged() {
     for (const auto& [id, item] : acknowledged_) {
       const auto read = store_->Read(id);
@@ -57,7 +65,7 @@ class ContentLogTest : public LogTest<Kind> {
   }
 
   std::unique_ptr<ContentStore> store_;
-  RecoveredLog recovered_;
+  RecoveredContents recovered_;
   std::unique_ptr<ContentLog> log_;
   std::vector<std::pair<PayloadId, std::string>> acknowledged_;
   absl::Status refused_;
@@ -83,7 +91,7 @@ TYPED_TEST(ContentLogTest, ItemsComeBackToTheirIdsOverManyStarts) {
   ASSERT_TRUE(this->Open().ok());
   this->ExpectAcknowledged();
   EXPECT_EQ(this->acknowledged_.size(), 160u);
-  EXPECT_EQ(this->recovered_.records, 160u);
+  EXPECT_EQ(this->recovered_.log.records, 160u);
 }
 
 TYPED_TEST(ContentLogTest, NothingIsAnsweredBeforeItIsDurable) {
@@ -109,6 +117,64 @@ TYPED_TEST(ContentLogTest, WhatDoesNotFitIsRefusedAndWrittenNowhere) {
   EXPECT_EQ(this->store_->use().items, 2u);
   // A smaller limit is no reason to lose what is there.
   EXPECT_TRUE(absl::IsResourceExhausted(this->Open(1 << 20)));
+}
+
+TYPED_TEST(ContentLogTest, WhatNobodyNamesTakesNoMemoryAndItsIdDoesNotComeAgain) {
+  ASSERT_TRUE(this->Open().ok());
+  for (const char letter : {'a', 'b', 'c', 'd'}) this->Add({std::string(900'000, letter)});
+  this->AwaitAll();
+  const auto all = this->acknowledged_;
+  this->acknowledged_ = {all[1]};
+  ASSERT_TRUE(this->Open(2 << 20).ok());
+  EXPECT_EQ(this->store_->use().items, 1u);
+  EXPECT_EQ(this->store_->use().arena_bytes, ContentStore::kArenaBytes);
+  EXPECT_EQ(this->recovered_.dead_bytes, 2'700'000u);
+  this->ExpectAcknowledged();
+  EXPECT_FALSE(this->store_->Read(all[0].first).ok());
+  this->Add({"small"});
+  this->Add({std::string(900'000, 'e')});  // a third arena, beyond the limit
+  this->AwaitAll();
+  EXPECT_TRUE(absl::IsResourceExhausted(this->refused_)) << this->refused_;
+  ASSERT_EQ(this->acknowledged_.size(), 2u);
+  for (const auto& [id, item] : all) EXPECT_NE(this->acknowledged_[1].first, id);
+  ASSERT_TRUE(this->Open().ok());
+  this->ExpectAcknowledged();
+}
+
+TYPED_TEST(ContentLogTest, ACompactedLogHoldsWhatIsLiveAndGoesOn) {
+  for (int start = 0; start < 3; ++start) {
+    ASSERT_TRUE(this->Open().ok());
+    for (int i = 0; i < 60; ++i) {
+      this->Add({absl::StrCat(start, " ", i, std::string(static_cast<size_t>(i) * 5'000, 'a')),
+                 std::string(i == 30 ? 3'000'000 : 1, 'b')});
+    }
+    this->AwaitAll();
+    this->KeepOneOf(5);
+    ASSERT_TRUE(this->Open().ok());
+    this->ExpectAcknowledged();
+    ASSERT_TRUE(this->recovered_.half_dead());
+    const uint64_t read = this->recovered_.log.bytes;
+    this->log_->Compact(this->recovered_.live);
+    this->Add({"meanwhile"});
+    this->AwaitAll();
+    this->RunUntil([this] { return !this->log_->compacting(); });
+    ASSERT_TRUE(this->Open().ok());
+    EXPECT_GT(this->recovered_.log.snapshot.value, 0u);
+    EXPECT_EQ(this->recovered_.dead_bytes, 0u);
+    EXPECT_LT(this->recovered_.log.bytes, read / 2);
+    this->ExpectAcknowledged();
+  }
+}
+
+TYPED_TEST(ContentLogTest, ANamedItemThatIsMissingIsAnError) {
+  ASSERT_TRUE(this->Open().ok());
+  this->Add({"one", "two"});
+  this->AwaitAll();
+  this->acknowledged_.emplace_back(PayloadId(0x100099), "three");
+  const absl::Status status = this->Open();
+  EXPECT_TRUE(absl::IsDataLoss(status));
+  EXPECT_EQ(status.message(), absl::StrCat("the task contents in ", this->directory(),
+                                           ": 1 of the 3 that the run has are missing"));
 }
 
 class ContentLogFaultTest : public ContentLogTest<io::MemoryKind> {
@@ -157,14 +223,57 @@ TEST_F(ContentLogFaultTest, AcknowledgedItemsSurviveAPowerLossAtEveryMoment) {
     io::ManualTime time;
     io::MemoryDisk disk(kind_.volume->AfterPowerLoss(events, events * 31), time.time(), {});
     ContentStore store(kBytesMax);
+    std::vector<PayloadId> named;
+    for (size_t i = 0; i < least; ++i) named.push_back(acknowledged_[i].first);
     const auto recovered =
-        RecoverContents(Blocking(&disk, [&] { return time.RunOne(); }), directory(), &store);
+        RecoverContents(Blocking(&disk, [&] { return time.RunOne(); }), directory(), named, &store);
     ASSERT_TRUE(recovered.ok()) << recovered.status();
-    ASSERT_GE(recovered->records, least);
-    for (size_t i = 0; i < recovered->records; ++i) {
+    for (size_t i = 0; i < least; ++i) {
       ASSERT_EQ(*store.Read(acknowledged_[i].first), acknowledged_[i].second);
     }
   }
+}
+
+TEST_F(ContentLogFaultTest, ACompactionThatAPowerLossCutsLosesNothing) {
+  ASSERT_TRUE(Open().ok());
+  for (int i = 0; i < 40; ++i) Add({std::string(100'000, static_cast<char>('a' + i % 26))});
+  AwaitAll();
+  KeepOneOf(7);
+  kind_.volume->Record();
+  ASSERT_TRUE(Open().ok());
+  const std::vector<PayloadId> named = recovered_.live;
+  ASSERT_TRUE(recovered_.half_dead());
+  log_->Compact(named);
+  RunAll();
+  log_.reset();
+  RunAll();
+  for (uint64_t events = 0; events <= kind_.volume->events(); ++events) {
+    io::ManualTime time;
+    io::MemoryDisk disk(kind_.volume->AfterPowerLoss(events, events * 31), time.time(), {});
+    ContentStore store(kBytesMax);
+    const auto recovered =
+        RecoverContents(Blocking(&disk, [&] { return time.RunOne(); }), directory(), named, &store);
+    ASSERT_TRUE(recovered.ok()) << recovered.status();
+    for (const auto& [id, item] : acknowledged_) ASSERT_EQ(*store.Read(id), item);
+  }
+}
+
+TEST_F(ContentLogFaultTest, ACompactionThatFailsChangesNothing) {
+  ASSERT_TRUE(Open().ok());
+  for (int i = 0; i < 40; ++i) Add({std::string(100'000, 'a')});
+  AwaitAll();
+  KeepOneOf(7);
+  ASSERT_TRUE(Open().ok());
+  RunAll();
+  memory().Inject({.operation = io::MemoryOperation::kRename});
+  log_->Compact(recovered_.live);
+  RunAll();
+  Add({"more"});
+  AwaitAll();
+  ASSERT_TRUE(Open().ok());
+  ExpectAcknowledged();
+  EXPECT_EQ(recovered_.log.snapshot.value, 0u);
+  EXPECT_TRUE(recovered_.half_dead());
 }
 
 }  // namespace

@@ -129,6 +129,33 @@ TEST(GoldenTest, TheSnapshotIsReadAsEver) {
   EXPECT_TRUE(totals.CheckFooter(rest).ok());
 }
 
+TEST(GoldenTest, ASnapshotOfContentsIsAsEver) {
+  const std::string bytes(
+      "\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0"
+      "\x02\0\x10\0\0\0\0\0\x04\0\0\0task",
+      40);
+  std::string written;
+  AppendContentEnd({.arenas = 1, .open = 0, .open_used = 7}, &written);
+  AppendContentItem(PayloadId(0x100002), "task", &written);
+  EXPECT_EQ(written, bytes);
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    std::string_view part = std::string_view(bytes).substr(0, size);
+    ContentStore::End end;
+    PayloadId id;
+    std::string_view item;
+    EXPECT_FALSE(TakeContentEnd(&part, &end) && TakeContentItem(&part, &id, &item)) << size;
+  }
+  std::string_view all = bytes;
+  ContentStore::End end;
+  PayloadId id;
+  std::string_view item;
+  ASSERT_TRUE(TakeContentEnd(&all, &end) && TakeContentItem(&all, &id, &item));
+  EXPECT_EQ(end.open_used, 7u);
+  EXPECT_EQ(id, PayloadId(0x100002));
+  EXPECT_EQ(item, "task");
+  EXPECT_TRUE(all.empty());
+}
+
 TEST(GoldenTest, ARecordOfContentsIsAsEver) {
   std::string record = "left from before";
   EncodeContentRecord(PayloadId(0x100002), "task", &record);
