@@ -83,7 +83,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   view.padded_tokens = (view.padded_tokens + 7) / 8 * 8;
   std::vector<storage::PayloadView> held;
   FOREBAY_CHECK(store.Open(server::PayloadsOf(request, view), &held).ok());
-  const auto plan = server::PlanFetch(request, view, held);
+  const auto plan = server::FetchPlanner().Plan(request, view, held);
   if (!plan.ok()) return 0;
   uint64_t pieces = 0;
   for (const server::FetchPiece& piece : plan->pieces) pieces += piece.size;

@@ -22,6 +22,7 @@ using codec::RolloutHeader;
 
 constexpr size_t kFetchColumnsMax = 256;
 constexpr size_t kFillBytes = 64 * 1024;  // a multiple of every dtype's size
+constexpr size_t kHeadersKept = 256;      // for the next answer
 
 // What all sequences' columns of one name agree on.
 struct ColumnPlan {
@@ -97,8 +98,14 @@ const char* Zeros() {
 class Planner {
  public:
   Planner(const v1::FetchRequest& request, const FetchView& view,
-          absl::Span<const storage::PayloadView> held)
-      : request_(request), view_(view), ids_(PayloadsOf(request, view)), payloads_(held) {}
+          absl::Span<const storage::PayloadView> held, std::vector<RolloutHeader>* headers,
+          v1::MicroBatchLayout* message)
+      : request_(request),
+        view_(view),
+        ids_(PayloadsOf(request, view)),
+        payloads_(held),
+        headers_(*headers),
+        message_(*message) {}
 
   absl::StatusOr<FetchPlan> Run();
 
@@ -127,11 +134,12 @@ class Planner {
   const FetchView& view_;
   const std::vector<PayloadId> ids_;  // distinct, ascending
   const absl::Span<const storage::PayloadView> payloads_;
-  std::vector<uint32_t> payload_of_;    // by slot, index into ids_
-  std::vector<RolloutHeader> headers_;  // of those that slots name
+  std::vector<uint32_t> payload_of_;     // by slot, index into ids_
+  std::vector<RolloutHeader>& headers_;  // of those that slots name
   std::vector<ColumnPlan> columns_;
   batch::Layout layout_;
-  v1::MicroBatchLayout message_;
+  v1::MicroBatchLayout& message_;
+  std::vector<storage::BlockSlice> slices_;
   FetchPlan plan_;
 };
 
@@ -139,7 +147,8 @@ absl::Status Planner::Hold() {
   if (payloads_.size() != ids_.size()) {
     return absl::InternalError(absl::StrCat(payloads_.size(), " payloads held of ", ids_.size()));
   }
-  headers_.resize(ids_.size());
+  if (headers_.size() < ids_.size()) headers_.resize(ids_.size());
+  payload_of_.reserve(view_.slots.size());
   std::vector<bool> decoded(ids_.size());
   for (const ledger::Slot& slot : view_.slots) {
     const size_t i = IndexOf(slot.payload);
@@ -305,9 +314,9 @@ absl::Status Planner::EmitSlices(const storage::PayloadView& payload, uint64_t o
                                  uint64_t size) {
   // A slice has its price; below this a copy is cheaper.
   constexpr size_t kWorthASlice = 512;
-  std::vector<storage::BlockSlice> slices;
-  FOREBAY_RETURN_IF_ERROR(payload.Slices(offset, size, &slices));
-  for (storage::BlockSlice& slice : slices) {
+  slices_.clear();
+  FOREBAY_RETURN_IF_ERROR(payload.Slices(offset, size, &slices_));
+  for (storage::BlockSlice& slice : slices_) {
     if (slice.size < kWorthASlice) {
       EmitOwn({slice.data, slice.size});
     } else {
@@ -449,6 +458,8 @@ absl::StatusOr<FetchPlan> Planner::Run() {
   FOREBAY_RETURN_IF_ERROR(Hold());
   FOREBAY_RETURN_IF_ERROR(PlanColumns());
   FOREBAY_RETURN_IF_ERROR(MakeLayout());
+  plan_.pieces.reserve(columns_.size() * (view_.slots.size() + 1) + 1);
+  message_.Clear();
   message_.set_revision(request_.revision());
   for (const int32_t offset : layout_.cu_seqlens) message_.add_cu_seqlens(offset);
   message_.set_padded_tokens(layout_.padded_tokens);
@@ -480,9 +491,12 @@ std::vector<PayloadId> PayloadsOf(const v1::FetchRequest& request, const FetchVi
   return ids;
 }
 
-absl::StatusOr<FetchPlan> PlanFetch(const v1::FetchRequest& request, const FetchView& view,
-                                    absl::Span<const storage::PayloadView> held) {
-  return Planner(request, view, held).Run();
+absl::StatusOr<FetchPlan> FetchPlanner::Plan(const v1::FetchRequest& request,
+                                             const FetchView& view,
+                                             absl::Span<const storage::PayloadView> held) {
+  auto plan = Planner(request, view, held, &headers_, &message_).Run();
+  if (headers_.size() > kHeadersKept) headers_.resize(kHeadersKept);
+  return plan;
 }
 
 }  // namespace forebay::server

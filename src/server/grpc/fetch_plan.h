@@ -1,7 +1,7 @@
 // From a fetch request and the view of its micro-batch to the bytes of the answer: the layout
 // message, and pieces of data that refer to the store's blocks.
 //
-// Pure but for the payloads that it holds. Thread-safe: no shared state.
+// Pure but for the payloads that it holds. A planner belongs to one thread.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "codec/rollout_header.h"
 #include "forebay/v1/trainer.pb.h"
 #include "server/grpc/fetch_stream.h"
 #include "storage/payload_store.h"
@@ -34,9 +35,18 @@ struct FetchPlan {
 // The payloads that the answer is made of: distinct, ascending.
 std::vector<PayloadId> PayloadsOf(const v1::FetchRequest& request, const FetchView& view);
 
-// `held` are views of PayloadsOf, in that order. InvalidArgument for a bad request,
-// FailedPrecondition for columns that are missing or disagree.
-absl::StatusOr<FetchPlan> PlanFetch(const v1::FetchRequest& request, const FetchView& view,
-                                    absl::Span<const storage::PayloadView> held);
+// Plans one answer after another, and keeps what it allocates: a micro-batch has a header for each
+// rollout, and a header has lists.
+class FetchPlanner {
+ public:
+  // `held` are views of PayloadsOf, in that order. InvalidArgument for a bad request,
+  // FailedPrecondition for columns that are missing or disagree.
+  absl::StatusOr<FetchPlan> Plan(const v1::FetchRequest& request, const FetchView& view,
+                                 absl::Span<const storage::PayloadView> held);
+
+ private:
+  std::vector<codec::RolloutHeader> headers_;
+  v1::MicroBatchLayout message_;
+};
 
 }  // namespace forebay::server

@@ -47,6 +47,7 @@ grpc::ByteBuffer NextFrame(Outgoing* out) {
   writer.Varint(4, out->left == 0 ? 1 : 0);
   if (bytes > 0) writer.MessageHead(3, bytes);
   std::vector<grpc::Slice> slices;
+  slices.reserve(out->plan.pieces.size() - out->piece + 1);
   slices.emplace_back(head);
   while (bytes > 0) {
     FetchPiece& piece = out->plan.pieces[out->piece];
@@ -110,6 +111,7 @@ class FetchStream final : public StreamHandler {
   bool asked_ = false;  // the view of requests_.front()
   std::deque<v1::FetchRequest> requests_;
   std::optional<Outgoing> outgoing_;
+  FetchPlanner planner_;
 };
 
 void FetchStream::OnMessage(Stream& stream, grpc::ByteBuffer body) {
@@ -166,7 +168,7 @@ void FetchStream::TakePayloads(const FetchView& view,
                          ? absl::AbortedError("the step has ended: its payloads are gone")
                          : held.status());
   }
-  auto plan = PlanFetch(request, view, *held);
+  auto plan = planner_.Plan(request, view, *held);
   if (!plan.ok()) return SendError(request.id(), plan.status());
   const uint64_t wanted =
       request.frame_bytes() > 0 ? request.frame_bytes() : options_.limits.frame_bytes_default;
