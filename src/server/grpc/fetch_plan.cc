@@ -491,8 +491,7 @@ std::vector<PayloadId> PayloadsOf(const v1::FetchRequest& request, const FetchVi
   return ids;
 }
 
-absl::StatusOr<FetchPlan> FetchPlanner::Plan(const v1::FetchRequest& request,
-                                             const FetchView& view,
+absl::StatusOr<FetchPlan> FetchPlanner::Plan(const v1::FetchRequest& request, const FetchView& view,
                                              absl::Span<const storage::PayloadView> held) {
   auto plan = Planner(request, view, held, &headers_, &message_).Run();
   if (headers_.size() > kHeadersKept) headers_.resize(kHeadersKept);
