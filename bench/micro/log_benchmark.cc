@@ -191,25 +191,27 @@ void MeasureContents() {
   Place place(true);
   const uint64_t items = absl::GetFlag(FLAGS_items);
   const std::string item(static_cast<size_t>(absl::GetFlag(FLAGS_record_bytes)), 'i');
+  std::vector<PayloadId> stored;
   {
     ContentStore store(uint64_t{64} << 30);
     ContentLog log(place.disk.get(), {.directory = place.path}, {.next = LogPosition(1)}, &store,
                    place.loop.post(), Failed);
-    uint64_t asked = 0, answered = 0;
+    uint64_t asked = 0;
     const std::vector<std::string_view> batch(1'000, item);
-    while (answered < items) {
+    while (stored.size() < items) {
       for (; asked < items && !log.full(); asked += batch.size()) {
-        log.Add(batch, [&](auto ids) { answered += ids->size(); });
+        log.Add(batch, [&](auto ids) { stored.insert(stored.end(), ids->begin(), ids->end()); });
       }
       place.loop.RunOne();
     }
   }
   ContentStore store(uint64_t{64} << 30);
-  const auto log = RecoverContents(Blocking(place.disk.get()), place.path, &store);
-  if (!log.ok()) return Failed(log.status());
+  const auto contents =
+      RecoverContents(Blocking(place.disk.get()), place.path, std::move(stored), &store);
+  if (!contents.ok()) return Failed(contents.status());
+  const auto& log = contents->log;
   std::printf("recovery of task contents: %.0f items, %.0f MiB in %.2f s\n",
-              static_cast<double>(log->records), static_cast<double>(log->bytes >> 20),
-              log->seconds);
+              static_cast<double>(log.records), static_cast<double>(log.bytes >> 20), log.seconds);
 }
 
 }  // namespace
