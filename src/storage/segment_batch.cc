@@ -11,6 +11,8 @@ namespace {
 
 constexpr std::array<char, kSegmentPage> kZeros{};
 
+bool IsPaged(const BlockRef& block) { return block->size() >= Block::kPagedBytes; }
+
 }  // namespace
 
 void SegmentBatch::AddBytes(std::string bytes) {
@@ -25,47 +27,81 @@ void SegmentBatch::AddPadding(uint64_t bytes) {
   if (bytes > 0) pieces_.push_back({{kZeros.data(), static_cast<size_t>(bytes)}});
 }
 
+uint64_t SegmentBatch::PlaceFor(const WaitingPayload& payload) const {
+  if (!IsPaged(payload.blocks.front())) return end_;
+  return RoundUp(end_ + kRecordHeadBytes, kSegmentPage) - kRecordHeadBytes;
+}
+
 void SegmentBatch::Add(WaitingPayload payload) {
-  payload.head.id = IdOf({.segment = segment, .offset = end_, .check = FoldCrc(payload.head.crc)});
+  const uint64_t place = PlaceFor(payload);
+  AddPadding(place - end_);
+  payload.head.id = IdOf({.segment = segment, .offset = place, .check = FoldCrc(payload.head.crc)});
   heads_.push_back(std::make_unique<std::array<char, kRecordHeadBytes>>());
   EncodeRecordHead(payload.head, heads_.back()->data());
   pieces_.push_back({{heads_.back()->data(), kRecordHeadBytes}});
   for (const BlockRef& block : payload.blocks) {
-    pieces_.push_back({{block->data(), block->size()}, payloads.size()});
+    pieces_.push_back(
+        {{block->data(), block->size()}, payloads.size(), IsPaged(block) ? block.get() : nullptr});
   }
   pieces_.back().last = true;
   AddPadding(RecordBytes(payload.head.bytes) - kRecordHeadBytes - payload.head.bytes);
-  end_ += RecordBytes(payload.head.bytes);
+  end_ = place + RecordBytes(payload.head.bytes);
   payloads.push_back(std::move(payload));
   damaged_.push_back(false);
 }
 
-size_t SegmentBatch::Fill(uint64_t* offset) {
-  *offset = begin_ + written_;
-  size_t filled = 0;
-  while (filled < buffer.size() && piece_ < pieces_.size()) {
-    const Piece& piece = pieces_[piece_];
-    const size_t size = std::min(piece.bytes.size() - in_piece_, buffer.size() - filled);
-    char* const to = buffer.data() + filled;
-    const char* const from = piece.bytes.data() + in_piece_;
-    if (piece.payload == SIZE_MAX) {
-      std::memcpy(to, from, size);
-    } else {
-      crc_ = CopyCrc32c(to, from, size, crc_);
-    }
-    filled += size;
-    in_piece_ += size;
-    if (in_piece_ < piece.bytes.size()) break;
-    if (piece.last) {
-      damaged_[piece.payload] = std::exchange(crc_, 0) != payloads[piece.payload].head.crc;
-    }
-    in_piece_ = 0;
-    ++piece_;
+void SegmentBatch::Copy(Write* write, std::string_view bytes, bool checked) {
+  char* const to = buffer.data() + copied_;
+  if (checked) {
+    crc_ = CopyCrc32c(to, bytes.data(), bytes.size(), crc_);
+  } else {
+    std::memcpy(to, bytes.data(), bytes.size());
   }
-  const size_t padded = RoundUp(filled, kSegmentPage);
-  std::memset(buffer.data() + filled, 0, padded - filled);
-  written_ += padded;
-  return padded;
+  // Between two pieces that are not copied, one piece of the buffer.
+  auto& pieces = write->pieces;
+  if (pieces.empty() || pieces.back().data + pieces.back().size != to) pieces.push_back({to, 0});
+  pieces.back().size += bytes.size();
+  copied_ += bytes.size();
+}
+
+void SegmentBatch::AddTo(Write* write, const Piece& piece) {
+  std::string_view bytes = piece.bytes.substr(in_piece_, buffer.size() - write->bytes);
+  const bool lent = piece.block != nullptr && bytes.size() >= kSegmentPage &&
+                    in_piece_ % kSegmentPage == 0 && write->bytes % kSegmentPage == 0;
+  if (lent) {
+    bytes = bytes.substr(0, bytes.size() / kSegmentPage * kSegmentPage);
+    crc_ = Crc32c(bytes, crc_);
+    write->pieces.push_back({bytes.data(), bytes.size()});
+    piece.block->Ref();
+    held_.push_back(BlockRef::Adopt(piece.block));
+  } else {
+    Copy(write, bytes, piece.payload != SIZE_MAX);
+  }
+  write->bytes += bytes.size();
+  in_piece_ += bytes.size();
+  if (in_piece_ < piece.bytes.size()) return;
+  if (piece.last) {
+    damaged_[piece.payload] = std::exchange(crc_, 0) != payloads[piece.payload].head.crc;
+  }
+  in_piece_ = 0;
+  ++piece_;
+}
+
+SegmentBatch::Write SegmentBatch::Next() {
+  Write write{.offset = begin_ + written_};
+  copied_ = 0;
+  held_.clear();
+  const auto full = [&] {
+    return write.bytes == buffer.size() ||
+           (write.pieces.size() == io::Disk::kPiecesMax && write.bytes % kSegmentPage == 0);
+  };
+  while (piece_ < pieces_.size() && !full()) AddTo(&write, pieces_[piece_]);
+  if (const size_t padding = RoundUp(write.bytes, kSegmentPage) - write.bytes; padding > 0) {
+    Copy(&write, {kZeros.data(), padding}, false);
+    write.bytes += padding;
+  }
+  written_ += write.bytes;
+  return write;
 }
 
 }  // namespace forebay::storage

@@ -1,5 +1,6 @@
 // What one lane of the segment store writes at once: payloads as records one after another, or a
-// segment's footer, copied piece by piece into a buffer that the disk can take.
+// segment's footer, as pieces of memory that the disk can take. Large payloads are written from
+// where they are; heads, ends and small payloads are copied into a buffer.
 //
 // Used by one thread at a time. The payloads' bytes are checked on the way.
 #pragma once
@@ -65,9 +66,9 @@ class SegmentBatch {
   // --- building, in order of the file ---
   // Whole pages: the header, a footer.
   void AddBytes(std::string bytes);
-  // Where a payload of `bytes` would end the file.
-  uint64_t EndWith(uint64_t bytes) const {
-    return RoundUp(end_ + RecordBytes(bytes), kSegmentPage);
+  // Where the payload would end the file.
+  uint64_t EndWith(const WaitingPayload& payload) const {
+    return RoundUp(PlaceFor(payload) + RecordBytes(payload.head.bytes), kSegmentPage);
   }
   void Add(WaitingPayload payload);
   uint64_t begin() const { return begin_; }
@@ -75,8 +76,14 @@ class SegmentBatch {
   uint64_t end() const { return RoundUp(end_, kSegmentPage); }
 
   // --- writing ---
-  // Fills the buffer with what comes next, and says where it belongs; 0 at the end.
-  size_t Fill(uint64_t* offset);
+  struct Write {
+    uint64_t offset = 0;
+    size_t bytes = 0;
+    std::vector<io::ConstBuffer> pieces;
+  };
+  // What comes next, at most as much as the buffer holds; no bytes at the end. Its memory is kept
+  // until the next call, or the batch's end.
+  Write Next();
   // Payloads whose bytes are not what they were when they came; known at the end.
   const std::vector<bool>& damaged() const { return damaged_; }
 
@@ -95,9 +102,15 @@ class SegmentBatch {
   struct Piece {
     std::string_view bytes;
     size_t payload = SIZE_MAX;  // whose bytes these are
+    Block* block = nullptr;     // whose these are, if it begins a page
     bool last = false;          // of the payload
   };
+  // Where the payload's head goes: to a page's end if its first block begins a page.
+  uint64_t PlaceFor(const WaitingPayload& payload) const;
   void AddPadding(uint64_t bytes);
+  // Adds the next bytes of a piece, from where they are if they fill pages there and in the file.
+  void AddTo(Write* write, const Piece& piece);
+  void Copy(Write* write, std::string_view bytes, bool checked);
 
   const uint64_t begin_;
   uint64_t end_;
@@ -105,8 +118,10 @@ class SegmentBatch {
   std::vector<std::unique_ptr<std::array<char, kRecordHeadBytes>>> heads_;
   std::vector<Piece> pieces_;
   std::vector<bool> damaged_;
-  size_t piece_ = 0;  // the next to copy
+  size_t piece_ = 0;  // the next to write
   size_t in_piece_ = 0;
+  size_t copied_ = 0;           // into the buffer, for the present write
+  std::vector<BlockRef> held_;  // by the present write: the disk reads them
   uint64_t written_ = 0;
   uint32_t crc_ = 0;  // of the payload so far
 };

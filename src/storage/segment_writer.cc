@@ -301,7 +301,7 @@ void SegmentWriter::StartBatch(size_t lane, Actions* actions) {
   while (!waiting_.empty()) {
     const uint64_t bytes = waiting_.front().head.bytes;
     if (!batch->payloads.empty() &&
-        batch->EndWith(bytes) - batch->begin() > options_.write_bytes_max) {
+        batch->EndWith(waiting_.front()) - batch->begin() > options_.write_bytes_max) {
       break;
     }
     waiting_bytes_ -= bytes;
@@ -331,12 +331,11 @@ void SegmentWriter::Lend(SegmentBatch& batch) {
 }
 
 void SegmentWriter::WriteNext(const BatchRef& batch) {
-  uint64_t offset = 0;
-  const size_t bytes = batch->Fill(&offset);
-  if (bytes == 0) return SyncBatch(batch);
+  SegmentBatch::Write write = batch->Next();
+  if (write.bytes == 0) return SyncBatch(batch);
   Lend(*batch);
-  disk_->Write(batch->file, offset, {{batch->buffer.data(), bytes}},
-               [self = shared_from_this(), batch, bytes](const absl::Status& status) {
+  disk_->Write(batch->file, write.offset, std::move(write.pieces),
+               [self = shared_from_this(), batch, bytes = write.bytes](const absl::Status& status) {
                  if (status.ok()) {
                    MutexLock lock(&self->mutex_);
                    ++self->use_.writes;

@@ -74,6 +74,37 @@ TEST(SegmentStore, ALonePayloadIsSyncedAtOnceAndThoseThatWaitTogether) {
   for (const PutRef& put : puts) EXPECT_EQ(host.Read(put->id), put->bytes);
 }
 
+TEST(SegmentStore, WritesLargePayloadsFromWhereTheyAreBetweenSmallOnes) {
+  SegmentStoreOptions options = Small();
+  options.bytes_max = uint64_t{64} << 20;
+  options.segment_bytes = uint64_t{64} << 20;
+  options.lanes = 1;
+  Prng prng(1);
+  for (const uint64_t write_bytes_max : {8u << 10, 64u << 10, 4u << 20}) {
+    options.write_bytes_max = write_bytes_max;
+    Host host(options, nullptr, {.delay_least_ms = 1, .delay_most_ms = 9, .direct = true});
+    host.Recover();
+    std::vector<PutRef> puts;
+    for (const size_t size : {100u, 65'535u, 65'536u, 65'537u, 1u, 4'000u, 500'000u, 200'000u, 63u,
+                              (4u << 20) - 1, 4u << 20, (4u << 20) + 1, (4u << 20) + 70'000, 2u}) {
+      puts.push_back(StartPut(*host.store, RandomText(prng, size)));
+    }
+    host.Settle(20'000);
+    EvictAll(host);
+    for (const PutRef& put : puts) {
+      ASSERT_TRUE(put->ok());
+      EXPECT_EQ(host.Read(put->id), put->bytes);
+      if (put->bytes.size() < Block::kPagedBytes) continue;
+      EXPECT_EQ((PlaceOf(put->id).offset + kRecordHeadBytes) % kSegmentPage, 0u);
+    }
+    if (write_bytes_max < 1'000'000) continue;
+    // Two large ones share the page between them.
+    const uint64_t end = PlaceOf(puts[6]->id).offset + RecordBytes(500'000);
+    EXPECT_EQ(PlaceOf(puts[7]->id).offset + kRecordHeadBytes,
+              RoundUp(end + kRecordHeadBytes, kSegmentPage));
+  }
+}
+
 TEST(SegmentStore, FindsItsPayloadsAgain) {
   Host host(Small());
   host.Recover();

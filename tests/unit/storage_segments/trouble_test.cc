@@ -175,25 +175,48 @@ TEST_F(Trouble, ALateWriteIsDoneAgainElsewhereIfElsewhereGoesOn) {
   EXPECT_EQ(host.Read(late->id), late->bytes);
 }
 
+TEST_F(Trouble, TheMemoryOfALateWriteStaysUntilItEnds) {
+  const PutRef before = host.Write(Text(5'000));
+  host.disk->Inject({.what = Fault::What::kHang,
+                     .operation = MemoryOperation::kWrite,
+                     .path = FileOf(before->id)});
+  const PutRef late = StartPut(*host.store, Text(100'000));
+  host.Advance(host.options.write_deadline_ms * 3);
+  const PutRef other = StartPut(*host.store, Text(5'000));
+  host.Advance(500);
+  ASSERT_TRUE(late->ok());
+  host.store->Free({before->id, late->id, other->id});
+  EXPECT_EQ(host.store->use().budget.used_bytes, PayloadBuilder::Footprint(100'000));
+  // Would get the same memory, and the disk would notice.
+  const PutRef next = host.Write(Text(100'000));
+  EXPECT_EQ(host.Read(next->id), next->bytes);
+  host.disk->Heal();
+  host.Settle();
+  host.store->Free({next->id});
+  EXPECT_EQ(host.store->use().budget.used_bytes, 0u);
+}
+
 TEST_F(Trouble, BytesThatChangeInMemoryAreNotStored) {
-  Host fresh(Small());  // nothing is written before it has recovered
-  const std::string header = "h", columns = Text(5'000);
-  ASSERT_TRUE(fresh.store->budget().TryReserve(PayloadBuilder::Footprint(5'001)));
-  PayloadBuilder builder;
-  char* const bytes = builder.BeginWhole(&fresh.store->budget(), header, columns.size());
-  std::copy(columns.begin(), columns.end(), bytes);
-  PayloadId id(1);
-  std::optional<absl::Status> answer;
-  fresh.store->Finish({&builder, 1}, {&id, 1},
-                      [&](const absl::Status& status) { answer = status; });
-  bytes[77] ^= 4;
-  fresh.Recover();
-  fresh.Settle();
-  ASSERT_TRUE(answer.has_value());
-  EXPECT_EQ(answer->code(), absl::StatusCode::kDataLoss);
-  EXPECT_EQ(id.value, 0u);
-  EXPECT_EQ(fresh.store->use().payloads, 0u);
-  EXPECT_EQ(fresh.store->use().budget.used_bytes, 0u);
+  for (const size_t size : {5'000u, 100'000u}) {
+    Host fresh(Small());  // nothing is written before it has recovered
+    const std::string header = "h", columns = Text(size);
+    ASSERT_TRUE(fresh.store->budget().TryReserve(PayloadBuilder::Footprint(1 + size)));
+    PayloadBuilder builder;
+    char* const bytes = builder.BeginWhole(&fresh.store->budget(), header, columns.size());
+    std::copy(columns.begin(), columns.end(), bytes);
+    PayloadId id(1);
+    std::optional<absl::Status> answer;
+    fresh.store->Finish({&builder, 1}, {&id, 1},
+                        [&](const absl::Status& status) { answer = status; });
+    bytes[77] ^= 4;
+    fresh.Recover();
+    fresh.Settle();
+    ASSERT_TRUE(answer.has_value());
+    EXPECT_EQ(answer->code(), absl::StatusCode::kDataLoss);
+    EXPECT_EQ(id.value, 0u);
+    EXPECT_EQ(fresh.store->use().payloads, 0u);
+    EXPECT_EQ(fresh.store->use().budget.used_bytes, 0u);
+  }
 }
 
 TEST_F(Trouble, AFlippedBitOnTheWayIsReadAgain) {
