@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -112,15 +113,26 @@ class Programs:
                 yield Server(unix if self.settings.unix else f"127.0.0.1:{ready['port']}", process.pid)
 
     @contextlib.contextmanager
-    def daemon(self, **config: object) -> Iterator[Server]:
-        """A private bufferd with the given configuration entries ("memory.payload_bytes_max")."""
+    def folder(self) -> Iterator[pathlib.Path]:
+        """An empty folder on the disk that the repository is on, gone afterwards."""
+        folder = ROOT / "build" / "bench" / "disk"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def daemon(self, start_seconds: float = START_SECONDS, **config: object) -> Iterator[Server]:
+        """A private bufferd with the given configuration entries ("memory.payload_bytes_max"); killed at the end."""
         with tempfile.TemporaryDirectory(prefix="forebay-bench-") as folder:
             tcp, unix = f"127.0.0.1:{free_port()}", f"{folder}/bufferd.sock"
             entries = {"listen.grpc": tcp, "listen.unix": unix, "listen.http": f"127.0.0.1:{free_port()}",
                        "log.level": "warning", **config}
             words = [self.path("bufferd"), *(f"--{name}={value}" for name, value in entries.items())]
             with self._running(words, subprocess.DEVNULL) as process:
-                wait_for_port(tcp, process)
+                wait_for_port(tcp, process, start_seconds)
                 yield Server(f"unix:{unix}" if self.settings.unix else tcp, process.pid)
 
     @contextlib.contextmanager
@@ -133,13 +145,13 @@ class Programs:
             process.wait()
 
 
-def wait_for_port(address: str, process: subprocess.Popen) -> None:
+def wait_for_port(address: str, process: subprocess.Popen, seconds: float) -> None:
     host, _, port = address.rpartition(":")
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise Failed(f"{process.args[0]} ended with {process.returncode} while it started")
         with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=1):
             return
         time.sleep(0.02)
-    raise Failed(f"{process.args[0]} does not listen on {address} after {START_SECONDS:.0f} s")
+    raise Failed(f"{process.args[0]} does not listen on {address} after {seconds:.0f} s")

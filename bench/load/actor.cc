@@ -73,7 +73,10 @@ bool ActorConversation::NextBatch(grpc::ByteBuffer* message) {
   constexpr size_t kPayloadHeadBytes = 8;
   frame.reserve(frame.size() + kPayloadHeadBytes +
                 leases_.size() * (rollout.entry_bytes() + rollout.payload().size()));
-  for (const Lease& lease : leases_) rollout.AppendHeader(lease, &frame);
+  const size_t templates = load_->rollouts.size();
+  for (size_t i = 0; i < leases_.size(); ++i) {
+    load_->rollouts[i % templates].AppendHeader(leases_[i], &frame);
+  }
   const size_t payload = leases_.size() * rollout.payload().size();
   codec::WireWriter writer(&frame);
   writer.MessageHead(v1::PushFrame::kPayloadFieldNumber, payload);

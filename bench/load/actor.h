@@ -2,7 +2,7 @@
 //
 // Two rhythms. Lockstep: acquire `batch`, push all in one frame, wait for the reply, again; an
 // operation is an assignment acquired, pushed and acknowledged. Steady: keep `window` rollouts in
-// flight, with assignments acquired ahead. All rollouts have the same reward, so that groups are
+// flight, with assignments acquired ahead. If all rollouts have the same reward, groups are
 // filtered when they complete and their bytes are freed: the load runs for as long as one likes.
 // Not thread-safe.
 #pragma once
@@ -29,7 +29,8 @@ struct ActorLoad {
   uint32_t batch = 64;             // assignments a call, and in lockstep rollouts a frame
   uint32_t window = 0;             // rollouts in flight; 0 is lockstep
   uint32_t frame_bytes = 1 << 20;  // payload of a frame, for rollouts that are larger
-  // Pushed in turn, so that their bytes do not all come from the cache.
+  // Pushed in turn, so that their bytes do not all come from the cache. In lockstep those of a
+  // frame have the first one's payload.
   std::vector<RolloutTemplate> rollouts;
   // If set: takes what the actors leave, to be given back. Without it their groups stay open, and
   // the bytes of those groups in memory.

@@ -18,6 +18,7 @@ namespace {
 
 constexpr uint32_t kGroupSize = 16;
 constexpr char kSource[] = "fetch";
+constexpr double kPushSeconds = 60;  // at most
 
 // What a frame says beside its data, read without touching the data.
 struct FrameEnd {
@@ -51,10 +52,11 @@ bool ReadFrame(grpc::ByteBuffer* message, FrameEnd* frame) {
   return in.ConsumedEntireMessage();
 }
 
-// Pushes rollouts of `tokens` tokens until a group is complete. Two rewards in turn, so that it is
-// not filtered.
-absl::Status PushGroup(Daemon* daemon, const std::string& target, uint32_t tokens) {
-  if (absl::Status s = daemon->PutTasks(kSource, kGroupSize, 1, 64); !s.ok()) return s;
+// Pushes rollouts of `tokens` tokens until so many groups are complete. Two rewards in turn, so
+// that none is filtered.
+absl::Status PushGroups(Daemon* daemon, const std::string& target, uint32_t tokens,
+                        uint32_t groups) {
+  if (absl::Status s = daemon->PutTasks(kSource, kGroupSize, groups, 64); !s.ok()) return s;
   ActorLoad load;
   load.batch = kGroupSize;
   load.window = kGroupSize;
@@ -65,7 +67,8 @@ absl::Status PushGroup(Daemon* daemon, const std::string& target, uint32_t token
   if (!session.ok()) return session.status();
   LoadOptions options;
   options.target = target;
-  options.operations = kGroupSize;
+  options.operations = uint64_t{kGroupSize} * groups;
+  options.seconds = kPushSeconds;
   return RunLoad(options, [&](int) { return std::make_unique<ActorConversation>(&load, *session); })
       .status();
 }
@@ -85,16 +88,18 @@ absl::StatusOr<v1::AttachTrainerResponse> Attach(Daemon* daemon) {
 
 }  // namespace
 
-absl::StatusOr<FetchLoad> PrepareStep(Daemon* daemon, const std::string& target, uint32_t tokens) {
+absl::StatusOr<FetchLoad> PrepareStep(Daemon* daemon, const std::string& target, uint32_t tokens,
+                                      uint32_t micro_batches) {
   auto attached = Attach(daemon);
   if (!attached.ok()) return attached.status();
   if (attached->open_steps_size() == 0) {
-    if (absl::Status s = PushGroup(daemon, target, tokens / kGroupSize); !s.ok()) return s;
+    absl::Status pushed = PushGroups(daemon, target, tokens / kGroupSize, micro_batches);
+    if (!pushed.ok()) return pushed;
   }
   v1::OpenStepRequest open;
   open.set_generation(attached->generation());
   open.set_step(attached->next_step());
-  open.mutable_spec()->set_groups(1);
+  open.mutable_spec()->set_groups(micro_batches);
   open.mutable_spec()->mutable_mesh()->set_dp(1);
   open.mutable_spec()->set_token_budget(tokens);
   open.set_wait_ms(30'000);
@@ -105,6 +110,7 @@ absl::StatusOr<FetchLoad> PrepareStep(Daemon* daemon, const std::string& target,
     return absl::UnavailableError(absl::StrCat("the step is not sealed: ", opened.waiting()));
   }
   FetchLoad load;
+  load.micro_batches = micro_batches;
   load.request.set_generation(attached->generation());
   load.request.set_step(attached->next_step());
   load.request.set_revision(opened.revision());
@@ -115,6 +121,7 @@ absl::StatusOr<FetchLoad> PrepareStep(Daemon* daemon, const std::string& target,
 bool FetchConversation::Next(size_t /*pipe*/, grpc::ByteBuffer* message) {
   if (in_flight_ >= load_->window) return false;
   v1::FetchRequest request = load_->request;
+  request.set_micro_batch(static_cast<uint32_t>((next_id_ - 1) % load_->micro_batches));
   request.set_id(next_id_++);
   *message = Encode(request);
   request_bytes_ = message->Length();

@@ -1,5 +1,5 @@
-// A trainer's rank as a load: one sealed step whose micro-batch is fetched again and again, with
-// nothing done to its bytes.
+// A trainer's rank as a load: one sealed step whose micro-batches are fetched in turn, again and
+// again, with nothing done to their bytes.
 //
 // Not thread-safe.
 #pragma once
@@ -18,14 +18,16 @@ namespace forebay::bench {
 
 // What the fetches name. Made once by PrepareStep, shared by all conversations.
 struct FetchLoad {
-  v1::FetchRequest request;  // all but the id
-  uint32_t window = 4;       // fetches in flight
+  v1::FetchRequest request;  // all but the id and the micro-batch
+  uint32_t micro_batches = 1;
+  uint32_t window = 4;  // fetches in flight
 };
 
-// Pushes one group whose sequences fill a micro-batch of `tokens` (a multiple of 16), with five
-// columns, opens a step over it and waits until it is sealed. A step that an earlier run left open
-// is used as it is.
-absl::StatusOr<FetchLoad> PrepareStep(Daemon* daemon, const std::string& target, uint32_t tokens);
+// Pushes groups whose sequences fill a micro-batch of `tokens` (a multiple of 16) each, with five
+// columns, opens a step over them and waits until it is sealed. A step that an earlier run left
+// open is used as it is.
+absl::StatusOr<FetchLoad> PrepareStep(Daemon* daemon, const std::string& target, uint32_t tokens,
+                                      uint32_t micro_batches);
 
 class FetchConversation : public Conversation {
  public:

@@ -5,7 +5,7 @@
 // own, pwrite of write_bytes_max and fdatasync (pread of read_bytes_max), direct where the file
 // system takes it. The store's side begins with the copy into payload blocks and ends with the last
 // acknowledgement (with the last view). Prints megabytes a second, and the median of the paired
-// ratios.
+// ratios; with --json one object, in GB/s.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -35,6 +35,8 @@ ABSL_FLAG(uint32_t, lanes, 4, "");
 ABSL_FLAG(bool, direct, true, "");
 ABSL_FLAG(bool, uring, true, "");
 ABSL_FLAG(bool, plain, true, "the other side too; without it the peak of memory is the store's");
+ABSL_FLAG(bool, store, true, "the store's side too");
+ABSL_FLAG(bool, json, false, "print one JSON object");
 
 namespace forebay::storage {
 namespace {
@@ -140,10 +142,10 @@ void StoreRead(SegmentStore& store, const std::vector<PayloadId>& ids) {
   for (std::thread& reader : readers) reader.join();
 }
 
-// `threads` of them, each with its part of the bytes; as many files as lanes.
-void Plain(const std::string& directory, uint64_t bytes, uint32_t threads, bool write) {
-  if (!absl::GetFlag(FLAGS_plain)) return;
+// `threads` of them, each with its part of the bytes; as many files as lanes. Seconds.
+double Plain(const std::string& directory, uint64_t bytes, uint32_t threads, bool write) {
   const SegmentStoreOptions options;
+  const auto begin = Clock::now();
   const size_t piece = write ? options.write_bytes_max : options.read_bytes_max;
   std::vector<std::thread> workers;
   for (uint32_t i = 0; i < threads; ++i) {
@@ -167,14 +169,16 @@ void Plain(const std::string& directory, uint64_t bytes, uint32_t threads, bool 
     });
   }
   for (std::thread& worker : workers) worker.join();
+  return Seconds(begin);
 }
 
 struct Figures {
-  std::vector<double> store, plain, ratios;
-  void Add(double store_mb_s, double plain_mb_s) {
+  std::vector<double> store, plain, ratios, cpu_s_per_gb;
+  void Add(double store_mb_s, double plain_mb_s, double cpu) {
     store.push_back(store_mb_s);
     plain.push_back(plain_mb_s);
     ratios.push_back(store_mb_s / plain_mb_s);
+    cpu_s_per_gb.push_back(cpu);
   }
   static double Median(std::vector<double> values) {
     std::sort(values.begin(), values.end());
@@ -183,6 +187,11 @@ struct Figures {
   void Print(const char* name) const {
     std::printf("%s: store %.0f MB/s, plain %.0f MB/s, ratio %.2f\n", name, Median(store),
                 Median(plain), Median(ratios));
+  }
+  void PrintJson(const char* name) const {
+    std::printf(
+        "\"%s\": {\"value\": %.4f, \"limit\": %.4f, \"ratio\": %.4f, \"cpu_s_per_gb\": %.4f}", name,
+        Median(store) / 1e3, Median(plain) / 1e3, Median(ratios), Median(cpu_s_per_gb));
   }
 };
 
@@ -212,25 +221,19 @@ void UnlinkDead(SegmentStore& store) {
   }
 }
 
-void Round(SegmentStore& store, const SegmentStoreOptions& options, Figures* write, Figures* read) {
-  const std::string& directory = options.directory;
-  const uint64_t bytes = absl::GetFlag(FLAGS_megabytes) << 20;
-  const uint64_t count = bytes / absl::GetFlag(FLAGS_payload_bytes);
-  const double megabytes = static_cast<double>(bytes) / 1e6;
+// What one side took.
+struct Times {
+  double write = 0, read = 0;  // seconds
+  double write_cpu = 0, read_cpu = 0;
+};
+
+Times RunStore(SegmentStore& store, const SegmentStoreOptions& options, uint64_t bytes) {
+  Times times;
   auto begin = Clock::now();
   double cpu = CpuSeconds();
-  const std::vector<PayloadId> ids = StoreWrite(store, count);
-  const double store_write = Seconds(begin);
-  const double write_cpu = CpuSeconds() - cpu;
-  // As the store's, its files are new: growing costs more than writing over.
-  for (uint32_t i = 0; i < options.lanes; ++i) {
-    std::filesystem::remove(directory + "/plain" + std::to_string(i));
-  }
-  SyncFileSystem(directory);
-  begin = Clock::now();
-  Plain(directory, bytes, options.lanes, true);
-  write->Add(megabytes / store_write, megabytes / Seconds(begin));
-
+  const std::vector<PayloadId> ids = StoreWrite(store, bytes / absl::GetFlag(FLAGS_payload_bytes));
+  times.write = Seconds(begin);
+  times.write_cpu = CpuSeconds() - cpu;
   // Evicts all.
   const uint64_t all = options.bytes_max - options.completion_reserve_bytes;
   FOREBAY_CHECK(store.budget().TryReserve(all));
@@ -238,17 +241,43 @@ void Round(SegmentStore& store, const SegmentStoreOptions& options, Figures* wri
   begin = Clock::now();
   cpu = CpuSeconds();
   StoreRead(store, ids);
-  const double store_read = Seconds(begin);
-  const double read_cpu = CpuSeconds() - cpu;
-  begin = Clock::now();
-  Plain(directory, bytes, options.reads_max, false);
-  read->Add(megabytes / store_read, megabytes / Seconds(begin));
+  times.read = Seconds(begin);
+  times.read_cpu = CpuSeconds() - cpu;
   store.Free(ids);
   UnlinkDead(store);
-  SyncFileSystem(directory);
+  SyncFileSystem(options.directory);
+  return times;
+}
+
+// As the store's, its files are new: growing costs more than writing over.
+Times RunPlain(const SegmentStoreOptions& options, uint64_t bytes) {
+  Times times;
+  times.write = Plain(options.directory, bytes, options.lanes, true);
+  times.read = Plain(options.directory, bytes, options.reads_max, false);
+  for (uint32_t i = 0; i < options.lanes; ++i) {
+    std::filesystem::remove(options.directory + "/plain" + std::to_string(i));
+  }
+  SyncFileSystem(options.directory);
+  return times;
+}
+
+// The side that goes first alternates.
+void Round(SegmentStore& store, const SegmentStoreOptions& options, bool plain_first,
+           Figures* write, Figures* read) {
+  const uint64_t bytes = absl::GetFlag(FLAGS_megabytes) << 20;
+  const double megabytes = static_cast<double>(bytes) / 1e6;
+  Times ours, plain;
+  const bool with_plain = absl::GetFlag(FLAGS_plain);
+  if (with_plain && plain_first) plain = RunPlain(options, bytes);
+  if (absl::GetFlag(FLAGS_store)) ours = RunStore(store, options, bytes);
+  if (with_plain && !plain_first) plain = RunPlain(options, bytes);
+  const auto speed = [&](double seconds) { return seconds == 0 ? 0 : megabytes / seconds; };
+  write->Add(speed(ours.write), speed(plain.write), ours.write_cpu / megabytes * 1e3);
+  read->Add(speed(ours.read), speed(plain.read), ours.read_cpu / megabytes * 1e3);
+  if (absl::GetFlag(FLAGS_json)) return;
   std::printf("  write %.0f against %.0f, read %.0f against %.0f MB/s; CPU s/GB %.2f, %.2f\n",
               write->store.back(), write->plain.back(), read->store.back(), read->plain.back(),
-              write_cpu / megabytes * 1e3, read_cpu / megabytes * 1e3);
+              write->cpu_s_per_gb.back(), read->cpu_s_per_gb.back());
 }
 
 }  // namespace
@@ -258,7 +287,8 @@ int main(int argc, char** argv) {
   absl::ParseCommandLine(argc, argv);
   std::string why;
   const auto disk = forebay::io::NewDisk({.allow_uring = absl::GetFlag(FLAGS_uring)}, &why);
-  std::printf("%s\n", why.c_str());
+  const bool json = absl::GetFlag(FLAGS_json);
+  if (!json) std::printf("%s\n", why.c_str());
   const std::string directory = absl::GetFlag(FLAGS_directory) + "/spill_benchmark";
   std::filesystem::create_directories(directory);
   const auto options = forebay::storage::Options(directory);
@@ -267,12 +297,20 @@ int main(int argc, char** argv) {
     forebay::storage::SegmentStore store(disk.get(), options);
     forebay::storage::Recover(store);
     forebay::storage::Figures cold;  // the first round also takes memory from the system
-    forebay::storage::Round(store, options, &cold, &cold);
+    if (absl::GetFlag(FLAGS_store)) forebay::storage::Round(store, options, false, &cold, &cold);
     for (uint32_t i = 0; i < absl::GetFlag(FLAGS_rounds); ++i) {
-      forebay::storage::Round(store, options, &write, &read);
+      forebay::storage::Round(store, options, i % 2 == 0, &write, &read);
     }
   }
   std::filesystem::remove_all(directory);
+  if (json) {
+    std::printf("{");
+    write.PrintJson("spill_write");
+    std::printf(", ");
+    read.PrintJson("spill_read");
+    std::printf(", \"io\": \"%s\"}\n", std::string(disk->name()).c_str());
+    return 0;
+  }
   write.Print("spill_write");
   read.Print("spill_read");
   std::printf("peak of memory: %.0f MB\n", forebay::storage::PeakMegabytes());

@@ -34,6 +34,8 @@ ABSL_FLAG(int, lanes, 1, "independent closed loops on each connection");
 ABSL_FLAG(int, window, 1, "rounds in flight on each lane");
 ABSL_FLAG(double, warm_up_seconds, 0.5, "time before the measured time");
 ABSL_FLAG(double, seconds, 2, "measured time");
+ABSL_FLAG(uint64_t, operations, 0,
+          "end once so many are done, warm-up included; 0: when the time is over");
 ABSL_FLAG(int, server_pid, 0, "process whose CPU and memory are reported as the server's");
 ABSL_FLAG(bool, minimal_stack, true, "leave out gRPC's filters on the client's side");
 ABSL_FLAG(std::vector<std::string>, channel_arguments, {},
@@ -43,7 +45,10 @@ ABSL_FLAG(int, batch, 64, "assign: assignments a call and rollouts a frame");
 ABSL_FLAG(uint64_t, tasks, 100'000, "assign: tasks that the source has");
 ABSL_FLAG(int, group_size, 16, "assign, push: rollouts of a group");
 ABSL_FLAG(int, rollout_bytes, 500'000, "push: payload of a rollout");
-ABSL_FLAG(int, tokens, 65'536, "fetch: tokens of the micro-batch");
+ABSL_FLAG(bool, keep, false,
+          "assign, push: two rewards in turn, so that groups are kept when they complete");
+ABSL_FLAG(int, tokens, 65'536, "fetch: tokens of a micro-batch");
+ABSL_FLAG(int, micro_batches, 1, "fetch: of the step, fetched in turn");
 ABSL_FLAG(uint64_t, operations_per_round, 1, "limit: what a round counts for");
 ABSL_FLAG(bool, as_actor, false,
           "limit: read leases and encode rollouts as the actors of assign do, --batch of them");
@@ -60,6 +65,7 @@ absl::StatusOr<LoadOptions> OptionsFromFlags() {
   options.lanes = absl::GetFlag(FLAGS_lanes);
   options.warm_up_seconds = absl::GetFlag(FLAGS_warm_up_seconds);
   options.seconds = absl::GetFlag(FLAGS_seconds);
+  options.operations = absl::GetFlag(FLAGS_operations);
   options.server_pid = absl::GetFlag(FLAGS_server_pid);
   options.minimal_stack = absl::GetFlag(FLAGS_minimal_stack);
   auto arguments = ParseChannelArguments(absl::GetFlag(FLAGS_channel_arguments));
@@ -81,7 +87,9 @@ ActorLoad TinyRollouts() {
   const std::vector<ColumnShape> columns = PlainColumns();
   ActorLoad load;
   load.batch = static_cast<uint32_t>(absl::GetFlag(FLAGS_batch));
-  load.rollouts.emplace_back(kTokens, columns, SharedPayload(kTokens * BytesPerToken(columns)), 1);
+  const char* payload = SharedPayload(kTokens * BytesPerToken(columns));
+  load.rollouts.emplace_back(kTokens, columns, payload, 1);
+  if (absl::GetFlag(FLAGS_keep)) load.rollouts.emplace_back(kTokens, columns, payload, 2);
   return load;
 }
 
@@ -149,7 +157,8 @@ absl::Status RunPush() {
   constexpr size_t kDistinctBytes = size_t{96} << 20;
   const size_t rollout_bytes = size_t{tokens} * BytesPerToken(columns);
   for (size_t bytes = 0; bytes < kDistinctBytes; bytes += rollout_bytes) {
-    load.rollouts.emplace_back(tokens, columns, SharedPayload(rollout_bytes), 1);
+    const double reward = absl::GetFlag(FLAGS_keep) ? 1 + load.rollouts.size() % 2 : 1;
+    load.rollouts.emplace_back(tokens, columns, SharedPayload(rollout_bytes), reward);
   }
   return RunActors("push", "push", 1000, std::move(load));
 }
@@ -159,7 +168,8 @@ absl::Status RunFetch() {
   if (!options.ok()) return options.status();
   Daemon daemon(options->target);
   auto load =
-      PrepareStep(&daemon, options->target, static_cast<uint32_t>(absl::GetFlag(FLAGS_tokens)));
+      PrepareStep(&daemon, options->target, static_cast<uint32_t>(absl::GetFlag(FLAGS_tokens)),
+                  static_cast<uint32_t>(absl::GetFlag(FLAGS_micro_batches)));
   if (!load.ok()) return load.status();
   load->window = static_cast<uint32_t>(absl::GetFlag(FLAGS_window));
   return Report("fetch", *options, RunLoad(*options, [&](int) {
