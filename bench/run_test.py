@@ -11,6 +11,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import run  # noqa: E402
 from harness import NotBuilt, Programs, Settings  # noqa: E402
 from measures.base import Measure, PairedMeasure, Result  # noqa: E402
+from measures.durable import PushDurable  # noqa: E402
 
 
 class FakePair(PairedMeasure):
@@ -98,3 +99,41 @@ def test_the_exit_status_tells_missed_bounds_from_missing_figures(values, code, 
     assert run.main() == code
     written = json.loads((tmp_path / "results.json").read_text())
     assert [entry["value"] for entry in written] == [value for value in values if value is not None]
+
+
+class FakePrograms(Programs):
+    """Servers that are not there, and figures that are given."""
+
+    def __init__(self, folder: pathlib.Path, ours: list[float], wire: list[float], disk: list[float]):
+        super().__init__(programs(folder, len(disk)).settings)
+        self.home, self.figures = folder, {"push": iter(ours), "limit": iter(wire)}
+        self.disk = iter(disk)
+
+    @contextmanager
+    def folder(self):
+        yield self.home
+
+    @contextmanager
+    def daemon(self, **config):
+        yield None
+
+    limit_server = daemon
+
+    def path(self, name):
+        return name
+
+    def bench(self, server, subcommand, **flags):
+        return {"gb_per_s": next(self.figures[subcommand]), "script": "store:9>9", "server_cpu_s_per_gb": 1.0,
+                "command": subcommand}
+
+    def json_of(self, words, slack_seconds=120):
+        figures = {"value": 0.0, "limit": next(self.disk), "ratio": 0.0, "cpu_s_per_gb": 0.0}
+        return {"spill_write": figures, "spill_read": figures, "command": "spill"}
+
+
+def test_a_durable_push_is_held_to_the_lower_limit_of_each_round(tmp_path):
+    fake = FakePrograms(tmp_path, ours=[9.0, 0.8, 0.9, 0.3], wire=[1.0, 2.0, 0.5], disk=[2.0, 1.0, 3.0])
+    (result,) = PushDurable().results(fake, limits_only=False)
+    assert result.ratio == pytest.approx(0.8)  # of 0.8, 0.9 and 0.6
+    assert (result.value, result.limit) == (0.8, 1.0)
+    assert result.command.startswith("bufferd --storage.directory=")

@@ -1,6 +1,7 @@
 """What a run that is kept costs: the segment store beside the bare disk, durable pushes, cold fetches, recovery, memory."""
 
 import contextlib
+import os
 import pathlib
 import statistics
 import time
@@ -17,6 +18,12 @@ def command(programs: Programs, config: dict, run: dict) -> str:
     """The load's command after the daemon's."""
     flags = (f"--{name}={value}" for name, value in config.items())
     return f"{programs.readable(['bufferd', *flags])} & {run['command']}"
+
+
+def cpu_seconds_of(pid: int) -> float:
+    """User and system time of a process so far."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def bare_disk(programs: Programs, folder: pathlib.Path) -> dict:
@@ -134,10 +141,11 @@ class Recovery(Measure):
                                         operations=self.rollouts, keep="true", seconds=self.filling_seconds,
                                         warm_up_seconds=0)
             begin = time.monotonic()
-            with programs.daemon(start_seconds=self.filling_seconds, **config):
+            with programs.daemon(start_seconds=self.filling_seconds, **config) as server:
                 seconds = time.monotonic() - begin
+                cpu_seconds = cpu_seconds_of(server.pid)
         return [Result(self.name, seconds, "s", command(programs, config, filled), bound=f"value <= {self.most_seconds}",
-                       details={"tasks": self.tasks, "rollouts": self.rollouts})]
+                       details={"cpu_s": cpu_seconds, "tasks": self.tasks, "rollouts": self.rollouts})]
 
 
 class PeakOfMemory(Measure):

@@ -196,5 +196,21 @@ TEST(FetchConversation, CountsAMicroBatchWhenItsLastFrameIsIn) {
   EXPECT_EQ(fetch.Take(0, &answer).code(), absl::StatusCode::kInternal);
 }
 
+TEST(FetchConversation, AsksForTheMicroBatchesInTurn) {
+  FetchLoad load;
+  load.window = 5;
+  load.micro_batches = 3;
+  FetchConversation fetch(&load);
+  for (const uint32_t expected : {0, 1, 2, 0, 1}) {
+    grpc::ByteBuffer message;
+    ASSERT_TRUE(fetch.Next(0, &message));
+    grpc::Slice bytes;
+    ASSERT_TRUE(message.DumpToSingleSlice(&bytes).ok());
+    v1::FetchRequest request;
+    ASSERT_TRUE(request.ParseFromArray(bytes.begin(), static_cast<int>(bytes.size())));
+    EXPECT_EQ(request.micro_batch(), expected);
+  }
+}
+
 }  // namespace
 }  // namespace forebay::bench
