@@ -227,19 +227,32 @@ def _domain_of(array: Any, tokens: int, prompt_tokens: int, name: str, path: str
 
 def _blob(name: str, column: Column, path: str) -> Encoded:
     value = column.array
-    if isinstance(value, str):
-        value = value.encode()
-    if not isinstance(value, (bytes, bytearray, memoryview)):
-        value = to_numpy(value)[0]
-    data = np.frombuffer(value, np.uint8)
+    try:
+        if isinstance(value, str):
+            value = value.encode()
+        if isinstance(value, memoryview) and not value.c_contiguous:
+            value = value.tobytes()
+        if not isinstance(value, (bytes, bytearray, memoryview)):
+            value = to_numpy(value)[0]
+        data = np.frombuffer(value, np.uint8)
+    except (TypeError, ValueError) as error:
+        raise InvalidRollout(f"{path}.bytes", f"of {name}: {error}") from None
     encoded = Encoded(name, "uint8", "blob", (), column.missing, [data])
     _check_known(encoded, path)
     return encoded
 
 
 def _ragged(name: str, column: Column, tokens: int, path: str) -> Encoded:
-    values, dtype = to_numpy(column.array.values)
-    offsets = np.ascontiguousarray(column.array.offsets, dtype=np.uint32)
+    try:
+        values, dtype = to_numpy(column.array.values)
+    except (TypeError, ValueError) as error:
+        raise InvalidRollout(f"{path}.dtype", f"of {name}: {error}") from None
+    if values.ndim == 0:
+        raise InvalidRollout(f"{path}.bytes", f"of {name} are one value, must be an array of them")
+    try:
+        offsets = np.ascontiguousarray(column.array.offsets, dtype=np.uint32)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidRollout(f"{path}.bytes", f"of {name}: offsets: {error}") from None
     if offsets.shape != (tokens + 1,):
         raise InvalidRollout(
             f"{path}.bytes", f"of {name} have {offsets.size} offsets, must be {tokens + 1}"

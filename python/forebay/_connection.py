@@ -135,9 +135,9 @@ def scoped(scope: Scope) -> Iterator[Scope]:
         _current.reset(token)
 
 
-def current_scope() -> Scope:
-    """The scope of this context; a new one, which nobody cancels, if there is none."""
-    return _current.get() or Scope()
+def current_scope(otherwise: Optional[Scope] = None) -> Scope:
+    """The scope of this context; if there is none, `otherwise`, or a new one, which nobody cancels."""
+    return _current.get() or otherwise or Scope()
 
 
 class Backoff:

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Type
 import numpy as np
 
 from . import _errors
-from ._connection import Connection, Scope, random_id, scoped
+from ._connection import Connection, Scope, current_scope, random_id, scoped
 from ._fetch import Fetcher
 from ._messages import trainer as wire
 from ._messages.actor import (
@@ -222,9 +222,12 @@ class Trainer:
 
     def _open_step(self, number: int, scope: Optional[Scope]) -> Step:
         """Opens a step and waits until it is sealed."""
+        scope = scope or current_scope(self._scope)
         begin = time.monotonic()
         complained, replan, waited_for = begin, self._replan, ""
         while True:
+            if self._scope.cancelled:
+                raise _errors.Cancelled(f"the trainer was left while it waited for step {number}")
             left = max(0.0, begin + self.step_timeout - time.monotonic())
             request = wire.OpenStepRequest(
                 generation=self.generation,

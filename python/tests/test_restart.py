@@ -50,6 +50,29 @@ def test_a_step_that_does_not_come_within_its_time_says_so(scripted):
             next(t.steps(1))
 
 
+def test_leaving_the_trainer_ends_a_wait_for_a_step_on_another_thread(scripted):
+    scripted.answers["AttachTrainer"] = [trainer.AttachTrainerResponse(generation=1, next_step=1)]
+    scripted.answers["OpenStep"] = [trainer.OpenStepResponse(state=trainer.STEP_STATE_OPEN)] * 100_000
+    raised = []
+
+    def steps():
+        try:
+            next(t.steps())
+        except fb.ForebayError as error:
+            raised.append(error)
+
+    with scripted.connect().trainer(groups=1) as t:
+        thread = threading.Thread(target=steps)
+        thread.start()
+        scripted.wait(lambda: [1 for name, _ in scripted.calls if name == "OpenStep"])
+    thread.join(20)
+    assert not thread.is_alive()
+    (error,) = raised
+    assert isinstance(error, fb.Cancelled)
+    with pytest.raises(fb.Cancelled):
+        next(t.steps())
+
+
 def test_an_evaluation_is_waited_for_longer_than_one_call_takes(scripted):
     scripted.answers["GetEval"] = [TIME_IS_OVER, admin.EvalResult(done=True, rollouts=3)]
     assert scripted.connect().start_eval("held-out").wait(20).rollouts == 3

@@ -95,6 +95,16 @@ def test_versions_per_token_become_runs():
     assert sum(r.loss_tokens for r in header.sequences[0].versions) == 8
 
 
+def test_any_layout_in_memory_becomes_the_same_bytes():
+    rows = np.arange(60, dtype=np.float32).reshape(10, 6)
+    layouts = [np.asfortranarray(rows), rows.astype(">f4"), np.repeat(rows, 2, axis=1)[:, ::2], rows[::-1][::-1]]
+    for array in layouts:
+        _, payload = encoded(fb.Rollout(TOKENS, prompt_tokens=4, x=array))
+        assert payload[50:] == rows.tobytes()
+    _, payload = encoded(fb.Rollout(TOKENS, prompt_tokens=4, x=memoryview(b"a-b-c-")[::2]))
+    assert payload[50:] == b"abc"
+
+
 @pytest.mark.parametrize(
     "field, make",
     [
@@ -122,6 +132,11 @@ def test_versions_per_token_become_runs():
         ("sequences", lambda: fb.Rollout(sequences=[])),
         ("extra_json", lambda: fb.Rollout(TOKENS, prompt_tokens=4, extra={"x": "y" * 70_000})),
         ("columns[2].bytes", lambda: fb.Rollout(TOKENS, prompt_tokens=4, x=fb.Ragged([1, 2], np.zeros(11)))),
+        ("columns[2].bytes", lambda: fb.Rollout(TOKENS, prompt_tokens=4, x=fb.Ragged([1, 2], ["?"] * 11))),
+        ("columns[2].bytes", lambda: fb.Rollout(TOKENS, prompt_tokens=4, x=fb.Ragged(5, np.zeros(11)))),
+        ("columns[2].dtype", lambda: fb.Rollout(TOKENS, prompt_tokens=4, x=fb.Ragged([None], np.zeros(11)))),
+        ("columns[2].bytes", lambda: fb.Rollout(TOKENS, prompt_tokens=4, x=fb.Column(None, domain="blob"))),
+        ("columns[2].bytes", lambda: fb.Rollout(TOKENS, prompt_tokens=4, x="\ud800")),
     ],
 )
 def test_what_is_wrong_is_named(field, make):
