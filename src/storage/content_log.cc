@@ -36,6 +36,7 @@ class Live {
     ++next_;
     return true;
   }
+  size_t size() const { return ids_.size(); }
   std::vector<PayloadId> Take() { return std::move(ids_); }
 
  private:
@@ -59,18 +60,28 @@ class Restoration {
     sink.record = [this](LogPosition position, std::string_view record) {
       return TakeRecord(position, record);
     };
+    // What is named was synced, so where it ends too early, that is no torn tail.
+    sink.before_cut = [this](std::string_view torn) {
+      return Whole(absl::StrCat(" (", std::string(torn), ")"));
+    };
     auto log = RecoverLog(std::move(disk), directory_, kContentsMachine, sink);
     if (!log.ok()) return log.status();
     result_.log = *std::move(log);
+    FOREBAY_RETURN_IF_ERROR(Whole(""));
     result_.live = live_.Take();
-    if (found_ != result_.live.size()) {
-      return Broken(directory_, absl::StrCat(result_.live.size() - found_, " of the ",
-                                             result_.live.size(), " that the run has are missing"));
-    }
     return std::move(result_);
   }
 
  private:
+  absl::Status Whole(absl::string_view torn) const {
+    if (found_ == live_.size()) return absl::OkStatus();
+    return Broken(directory_,
+                  absl::StrCat(live_.size() - found_, " of the ", live_.size(),
+                               " that the run has are missing", torn,
+                               ". Nothing was changed. Check the disk, and bring the files "
+                               "back from a copy"));
+  }
+
   absl::Status TakeRecord(LogPosition position, std::string_view record) {
     PayloadId id;
     std::string_view item;

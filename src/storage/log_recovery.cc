@@ -58,8 +58,12 @@ class Recovery {
     return absl::DataLossError(absl::StrCat(
         "the log of ", machine_, " is corrupt: ", path, " at offset ", offset, ": ", what,
         ". It was synced once, so this is no torn tail; nothing was changed. Check the disk, copy "
-        "the directory aside, and bring this file back from a copy or another replica. With the "
-        "directory moved away the machine starts empty, without what it held."));
+        "the directory aside, and bring this file back from a copy or another replica. A machine "
+        "cannot start without what the others know of it: a new run needs a new directory."));
+  }
+
+  absl::Status BeforeCut(const std::string& torn) const {
+    return sink_.before_cut ? sink_.before_cut(torn) : absl::OkStatus();
   }
 
   absl::Status TakeSnapshot(const std::vector<io::Entry>& entries);
@@ -177,6 +181,7 @@ absl::Status Recovery::TakeFile(size_t index) {
   if (!scanned.ok()) return scanned.status();
   if (!scanned->scan.has_value()) {
     if (!last || HasLogBatch(scanned->bytes)) return Corrupt(path, 0, why.message());
+    FOREBAY_RETURN_IF_ERROR(BeforeCut(absl::StrCat(path, " at offset 0: ", why.message())));
     return RemoveUnborn(files_[index], why);
   }
   const LogScan& scan = *scanned->scan;
@@ -233,6 +238,8 @@ absl::Status Recovery::RemoveUnborn(const LogFileNameParts& file, const absl::St
 absl::Status Recovery::EndLast(const std::string& path, const Scanned& scanned) {
   const LogScan& scan = *scanned.scan;
   if (scan.how == LogScan::End::kTorn) {
+    FOREBAY_RETURN_IF_ERROR(
+        BeforeCut(absl::StrCat(path, " at offset ", scan.end, ": ", scan.status.message())));
     const uint64_t cut = scanned.bytes.size() - scan.end;
     result_.tail_cut = true;
     result_.notes.push_back(absl::StrCat("cut ", cut, " bytes of a torn tail of ", path,

@@ -27,6 +27,9 @@ struct LogSink {
   std::function<absl::Status(std::string_view chunk)> chunk;
   std::function<absl::Status()> end_snapshot;
   std::function<absl::Status(LogPosition position, std::string_view record)> record;
+  // May be empty. After the last record, before a torn tail, which `torn` names, is cut: with an
+  // error it stays as it is.
+  std::function<absl::Status(std::string_view torn)> before_cut;
 };
 
 struct RecoveredLog {

@@ -174,7 +174,38 @@ TYPED_TEST(ContentLogTest, ANamedItemThatIsMissingIsAnError) {
   const absl::Status status = this->Open();
   EXPECT_TRUE(absl::IsDataLoss(status));
   EXPECT_EQ(status.message(), absl::StrCat("the task contents in ", this->directory(),
-                                           ": 1 of the 3 that the run has are missing"));
+                                           ": 1 of the 3 that the run has are missing. Nothing "
+                                           "was changed. Check the disk, and bring the files back "
+                                           "from a copy"));
+}
+
+TYPED_TEST(ContentLogTest, NamedItemsInADamagedTailAreNoTornTail) {
+  ASSERT_TRUE(this->Open().ok());
+  this->Add({"one", "two"});
+  this->AwaitAll();
+  this->log_.reset();
+  Blocking disk = this->blocking();
+  const auto entries = disk.List(this->directory());
+  ASSERT_TRUE(entries.ok() && entries->size() == 1);
+  const std::string path = absl::StrCat(this->directory(), "/", entries->front().name);
+  const auto read = [&] {
+    std::string bytes(entries->front().bytes, 0);
+    auto file = disk.Open(path, io::OpenMode::kRead);
+    EXPECT_TRUE(file.ok() && disk.Read(*file, 0, absl::MakeSpan(bytes)).ok());
+    return bytes;
+  };
+  std::string damaged = read();
+  damaged[damaged.find("one")] ^= 1;
+  {
+    auto file = disk.Open(path, io::OpenMode::kWrite);
+    ASSERT_TRUE(file.ok() && disk.Write(*file, 0, damaged).ok());
+  }
+  const absl::Status status = this->Open();
+  EXPECT_TRUE(absl::IsDataLoss(status));
+  EXPECT_NE(status.message().find("2 of the 2"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find(absl::StrCat(path, " at offset ")), absl::string_view::npos)
+      << status;
+  EXPECT_EQ(read(), damaged);
 }
 
 class ContentLogFaultTest : public ContentLogTest<io::MemoryKind> {
