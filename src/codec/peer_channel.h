@@ -33,6 +33,8 @@ class PeerOutbox {
     while (!pending_.empty() && pending_.front().number <= number) pending_.pop_front();
   }
   const std::deque<NumberedMessage>& Unacknowledged() const { return pending_; }
+  uint64_t last() const { return last_; }
+  uint64_t acknowledged() const { return last_ - pending_.size(); }
 
   template <class A>
   void Fields(A& a) {

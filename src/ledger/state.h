@@ -131,6 +131,7 @@ class State {
   const Counters& counters() const { return counters_; }
   const Options& options() const { return options_; }
   const codec::PeerOutbox& outbox(ShardId shard) const { return channels_[shard.value].outbox; }
+  const codec::PeerInbox& inbox(ShardId shard) const { return channels_[shard.value].inbox; }
 
  private:
   struct Channel {

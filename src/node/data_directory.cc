@@ -46,6 +46,21 @@ absl::Status Differs(const char* entry, uint64_t is, uint64_t was, const std::st
                    "; set it so, or give storage.directory a new path for a new run"));
 }
 
+// The file comes before all others, so where they are and it is not, it was lost.
+absl::Status CheckNew(storage::Blocking* disk, const std::string& folder) {
+  for (const char* name : {"ledger", "shard-0", "contents", "segments"}) {
+    const std::string path = absl::StrCat(folder, "/", name);
+    const auto entries = disk->List(path);
+    if (io::ErrorOf(entries.status()) == ENOENT) continue;
+    if (!entries.ok()) return entries.status();
+    return absl::DataLossError(absl::StrCat(
+        folder, "/", kFile, " is missing, and ", path,
+        " is there: without it the run's files cannot be told from another's. Bring it back from a "
+        "copy, or give storage.directory a new path for a new run; nothing was changed"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::string EncodeIdentity(const RunIdentity& identity) {
@@ -101,6 +116,8 @@ absl::StatusOr<DataDirectory> DataDirectory::Open(io::Disk* disk, const std::str
     }
   } else if (io::ErrorOf(bytes.status()) != ENOENT) {
     return bytes.status();
+  } else {
+    FOREBAY_RETURN_IF_ERROR(CheckNew(&blocking, path));
   }
   ++identity.incarnation;
   FOREBAY_RETURN_IF_ERROR(Replace(&blocking, path, EncodeIdentity(identity)));

@@ -19,6 +19,7 @@ namespace {
 
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+using ::testing::StartsWith;
 
 constexpr absl::Duration kDeadline = absl::Seconds(30);
 constexpr SessionId kActor{11};
@@ -70,7 +71,12 @@ class HeldJournal final : public Journal {
     if (!state->Restore(reader)) return absl::DataLossError("the snapshot");
     return LogPosition(1);
   }
-  absl::StatusOr<LogPosition> Recover(ledger::State*) override { return LogPosition(0); }
+  absl::StatusOr<LogPosition> Recover(ledger::State* state) override {
+    if (ledger_snapshot.empty()) return LogPosition(0);
+    codec::Reader reader(ledger_snapshot);
+    if (!state->Restore(reader)) return absl::DataLossError("the snapshot");
+    return LogPosition(1);
+  }
   absl::StatusOr<std::unique_ptr<Log<shard::Command>>> OpenLog(const shard::State&, LogPosition,
                                                                LogOwner owner) override {
     auto log = std::make_unique<HeldLog<shard::Command>>(std::move(owner));
@@ -87,6 +93,7 @@ class HeldJournal final : public Journal {
   std::vector<HeldLog<shard::Command>*> shards;
   HeldLog<ledger::Command>* ledger = nullptr;
   std::vector<std::string> snapshots;  // of shards, to begin with
+  std::string ledger_snapshot;
 };
 
 // An answer that comes later.
@@ -127,17 +134,33 @@ class EngineTest : public ::testing::Test {
     }
   }
   void Restart() {
+    Stop();
+    ASSERT_TRUE(Begin().ok());
+  }
+  // Keeps the states for the next start.
+  void Stop() {
+    absl::Notification done;
+    engine->OnLedger([&](LedgerLoop& loop, uint64_t) {
+      journal.ledger_snapshot.clear();
+      codec::Writer writer(&journal.ledger_snapshot);
+      loop.state().Snapshot(writer);
+      done.Notify();
+    });
+    ASSERT_TRUE(done.WaitForNotificationWithTimeout(kDeadline));
+    journal.snapshots.clear();
     for (uint32_t i = 0; i < engine->shards(); ++i) {
       OnLoop(i, [this](ShardLoop& loop) {
         codec::Writer writer(&journal.snapshots.emplace_back());
         loop.state().Snapshot(writer);
       });
     }
-    const uint32_t shards = engine->shards();
     engine.reset();
+  }
+  absl::Status Begin() {
+    const auto shards = static_cast<uint32_t>(journal.snapshots.size());
     journal.shards.clear();
     engine = std::make_unique<Engine>(Engine::Options{.shards = shards, .run_seed = 5}, &bytes);
-    ASSERT_TRUE(engine->Begin(&journal).ok());
+    return engine->Begin(&journal);
   }
   void OnLoop(uint32_t shard, absl::FunctionRef<void(ShardLoop&)> look) {
     absl::Notification done;
@@ -184,6 +207,26 @@ class EngineTest : public ::testing::Test {
       });
     }
     return leases;
+  }
+  // Until the ledger knows that the shard has taken all its messages.
+  void AwaitAcknowledged(uint32_t shard) {
+    bool found = false;
+    for (const absl::Time end = absl::Now() + kDeadline; !found && absl::Now() < end;) {
+      absl::Notification done;
+      engine->OnLedger([&](LedgerLoop& loop, uint64_t) {
+        found = loop.state().outbox(Shard(shard)).Unacknowledged().empty();
+        done.Notify();
+      });
+      ASSERT_TRUE(done.WaitForNotificationWithTimeout(kDeadline));
+      if (!found) absl::SleepFor(absl::Milliseconds(1));  // poll: the loops get there
+    }
+    ASSERT_TRUE(found);
+  }
+  static std::string EmptyShard(uint32_t shard) {
+    std::string bytes;
+    codec::Writer writer(&bytes);
+    shard::State(shard::Options{.shard = Shard(shard), .run_seed = 5}).Snapshot(writer);
+    return bytes;
   }
   void AwaitUncommitted(uint32_t shard) {
     bool found = false;
@@ -236,6 +279,25 @@ TEST_F(EngineTest, ARepeatedRequestIsKnownAfterARestart) {
   EXPECT_EQ(Leases(Acquire(1)), Leases(first));
   EXPECT_EQ(LeasesOut(), 2u);
   EXPECT_THAT(Acquire(2).assignments, SizeIs(2));
+}
+
+TEST_F(EngineTest, AMachineThatLacksWhatAnotherKnowsOfIsNotStarted) {
+  Start(2);
+  AddTasks(1, 1);  // the shard has applied the source, so it has taken the ledger's message
+  Stop();
+  const std::string ledger = std::exchange(journal.ledger_snapshot, "");
+  absl::Status status = Begin();
+  EXPECT_TRUE(absl::IsDataLoss(status));
+  EXPECT_THAT(std::string(status.message()), StartsWith("the log of ledger lacks"));
+
+  journal.ledger_snapshot = ledger;
+  ASSERT_TRUE(Begin().ok());
+  AwaitAcknowledged(1);
+  Stop();
+  journal.snapshots[1] = EmptyShard(1);
+  status = Begin();
+  EXPECT_TRUE(absl::IsDataLoss(status));
+  EXPECT_THAT(std::string(status.message()), StartsWith("the log of shard-1 lacks"));
 }
 
 TEST_F(EngineTest, ARequestThatIsRepeatedWhileItsAnswerIsLoggedGetsIt) {
