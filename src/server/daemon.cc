@@ -109,6 +109,9 @@ absl::Status Daemon::Begin() {
   for (const std::string& note : storage_->notes()) {
     Log(LogLevel::kInfo, "storage", {{"note", note}});
   }
+  for (const std::string& loss : storage_->losses()) {
+    Log(LogLevel::kWarning, "storage", {{"note", loss}});
+  }
   absl::Status status;
   absl::Notification done;
   engine_->OnLedger([&](node::LedgerLoop& loop, uint64_t) {

@@ -192,8 +192,13 @@ absl::Status RunStorage::Recovered(const Named& named) {
                                 found->dead_segments, " to be removed, ", found->lost.size(),
                                 " payloads lost"));
   for (size_t i = 0; i < found->lost.size() && i < kLostNotesMax; ++i) {
-    notes_.push_back(absl::StrCat("payload ", absl::Hex(found->lost[i].id.value),
-                                  " is lost: ", found->lost[i].why));
+    losses_.push_back(absl::StrCat("payload ", absl::Hex(found->lost[i].id.value),
+                                   " is lost: ", found->lost[i].why));
+  }
+  if (!found->lost.empty()) {
+    losses_.push_back(absl::StrCat(
+        found->lost.size(), " payloads are lost: fetching their rollouts fails until their files ",
+        "are brought back from a copy and the daemon is started again"));
   }
   payloads_->Want(named.wanted);
   return OpenContents(named.contents);

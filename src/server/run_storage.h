@@ -61,6 +61,7 @@ class RunStorage final : public node::DeadBytes {
   void Tick();
   // What was found at the start, for the daemon's log.
   std::vector<std::string> notes() const { return notes_; }
+  std::vector<std::string> losses() const { return losses_; }
 
   void FreePayloads(const std::vector<PayloadId>& ids) override { payloads_->Free(ids); }
   void FreeContents(const std::vector<PayloadId>& ids) override { contents_.Kill(ids); }
@@ -81,6 +82,7 @@ class RunStorage final : public node::DeadBytes {
   uint64_t run_;
   std::string directory_;
   std::vector<std::string> notes_;
+  std::vector<std::string> losses_;  // acknowledged, and not found at the start
   // Disks go last: they wait for what is under way.
   std::unique_ptr<io::Disk> log_disk_, segment_disk_;
   std::optional<node::DataDirectory> data_;

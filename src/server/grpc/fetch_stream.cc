@@ -97,6 +97,7 @@ class FetchStream final : public StreamHandler {
   void AskForView();
   void TakeView(absl::StatusOr<FetchView> view);
   void TakePayloads(const FetchView& view, absl::StatusOr<std::vector<storage::PayloadView>> held);
+  void TellWhyMissing(absl::Status missing);
   v1::FetchRequest TakeRequest();
   void SendError(uint64_t id, const absl::Status& status);
   void SendFrames();
@@ -160,14 +161,9 @@ void FetchStream::TakeView(absl::StatusOr<FetchView> view) {
 
 void FetchStream::TakePayloads(const FetchView& view,
                                absl::StatusOr<std::vector<storage::PayloadView>> held) {
+  if (absl::IsNotFound(held.status())) return TellWhyMissing(held.status());
   const v1::FetchRequest request = TakeRequest();
-  if (!held.ok()) {
-    // The view was good a moment ago, so the step has ended since.
-    return SendError(request.id(),
-                     absl::IsNotFound(held.status())
-                         ? absl::AbortedError("the step has ended: its payloads are gone")
-                         : held.status());
-  }
+  if (!held.ok()) return SendError(request.id(), held.status());
   auto plan = planner_.Plan(request, view, *held);
   if (!plan.ok()) return SendError(request.id(), plan.status());
   const uint64_t wanted =
@@ -178,6 +174,25 @@ void FetchStream::TakePayloads(const FetchView& view,
   outgoing_->left = plan->bytes;
   options_.engine->Answering(KeyOf(request), plan->bytes);
   outgoing_->plan = *std::move(plan);
+}
+
+// The view was good a moment ago: either the step has ended since, or its bytes were not found when
+// the daemon started.
+void FetchStream::TellWhyMissing(absl::Status missing) {
+  const FetchKey key = KeyOf(requests_.front());
+  options_.engine->View(key, [this, ref = stream_->ref(),
+                              missing = std::move(missing)](absl::StatusOr<FetchView> view) {
+    absl::Status status =
+        view.ok() ? absl::DataLossError(absl::StrCat(
+                        missing.message(),
+                        ": its bytes are lost, as the daemon's log said at its start; bring their "
+                        "file back from a copy and start the daemon again"))
+                  : absl::AbortedError("the step has ended: its payloads are gone");
+    ref.Post([this, status = std::move(status)] {
+      SendError(TakeRequest().id(), status);
+      GoOn();
+    });
+  });
 }
 
 void FetchStream::SendError(uint64_t id, const absl::Status& status) {

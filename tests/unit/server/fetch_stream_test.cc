@@ -19,12 +19,15 @@ constexpr char kFetch[] = "/forebay.v1.TrainerService/Fetch";
 class FakeEngine : public FetchEngine {
  public:
   void View(const FetchKey& key, FetchAnswer answer) override {
+    if (view_ended) return answer(absl::AbortedError("step 1 is committed"));
     if (key.revision.value != 1) {
       answer(absl::AbortedError("revision 2 is over"));
       return;
     }
+    view_ended = ends_after_view;
     answer(view);
   }
+  bool ends_after_view = false, view_ended = false;
   FetchView view;
 };
 
@@ -256,6 +259,10 @@ TEST_F(FetchStreamTest, ErrorsDoNotEndTheStream) {
   const PayloadId id = engine_.view.slots[0].payload;
   EXPECT_EQ(Fetch(Request({"tokens"})).error, 0);
   store_.Free({&id, 1});
+  const Fetched lost = Fetch(Request({"tokens"}));
+  EXPECT_EQ(lost.error, static_cast<int>(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(lost.message, HasSubstr("its bytes are lost"));
+  engine_.ends_after_view = true;  // and takes its payloads with it
   EXPECT_EQ(Fetch(Request({"tokens"})).error, static_cast<int>(absl::StatusCode::kAborted));
   stream_->WritesDone();
   EXPECT_TRUE(stream_->Finish().ok());
