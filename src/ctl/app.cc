@@ -35,7 +35,7 @@ void AddGlobals(CLI::App* app, Globals* globals) {
       ->check(CLI::IsMember({"table", "json"}))
       ->capture_default_str();
   app->add_option("--timeout", globals->timeout_s, "Seconds that a call may take")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(0.001, 86'400.0))
       ->capture_default_str();
   app->add_option("--token-file", globals->token_file, "File that holds the bearer token")
       ->envname("FOREBAY_TOKEN_FILE");
@@ -102,7 +102,11 @@ int Execute(const Action& action, const Globals& globals, std::ostream& out, std
     context.client = client->get();
     status = action(context);
   }
-  if (status.ok()) return context.exit_code;
+  if (status.ok()) {
+    out.flush();
+    if (out.good()) return context.exit_code;
+    status = absl::DataLossError("the output cannot be written");
+  }
   err << "buffer-ctl: " << Explain(status, globals) << "\n";
   return Unreachable(status) ? kExitUnavailable : kExitFailed;
 }

@@ -67,6 +67,23 @@ TEST_F(CtlTest, ACommandThatIsNoneIsNamed) {
               HasSubstr("No such file or directory"));
 }
 
+TEST_F(CtlTest, AnOutputThatCannotBeWrittenIsAnError) {
+  std::ofstream full("/dev/full");
+  std::ostringstream err;
+  const std::string address = world_.daemon.address();
+  EXPECT_EQ(ctl::Run({"--address", address, "status"}, full, err), 1);
+  EXPECT_THAT(err.str(), HasSubstr("the output cannot be written"));
+}
+
+TEST_F(CtlTest, ATimeoutIsWithinADay) {
+  for (const char* wrong : {"0", "-3", "abc", "1e300"}) {
+    const Said said = Ctl(absl::StrCat("status --timeout ", wrong));
+    EXPECT_EQ(said.code, 2) << wrong;
+    EXPECT_THAT(said.err, HasSubstr("86400")) << wrong;
+    EXPECT_LT(said.err.size(), 200u) << wrong;
+  }
+}
+
 TEST_F(CtlTest, StatusExits10WhenSomebodyShouldLook) {
   ASSERT_TRUE(world_.admin.PutSource({.name = "math", .group_size = 2, .max_failures = 1}).ok());
   ASSERT_TRUE(world_.admin.AddTasks("math", {{.external_id = "a"}}).ok());
