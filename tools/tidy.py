@@ -40,7 +40,7 @@ MAY_INCLUDE = {
     # Beyond node: the words it speaks with, and the payload bytes; see docs/decisions/2026-11-30-server-includes.md.
     "server": "base io node proto codec storage shard/messages.h ledger/messages.h ledger/step.h batch/layout.h",
     "client": "base codec proto include",
-    "ctl": "base codec proto include",
+    "ctl": "base codec io node proto include",
     "main": "base codec io storage node server client ctl proto include",
 }
 PURE = {"base", "codec", *PURE_PARTS.split()}

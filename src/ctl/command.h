@@ -90,6 +90,7 @@ void AddProcesses(Commands* commands);
 void AddSteps(Commands* commands);
 void AddConfig(Commands* commands);
 void AddEvals(Commands* commands);
+void AddVerify(Commands* commands);
 
 // Asks for pages until `limit` entries are there. `list` is the response's repeated field, by its
 // mutable accessor.

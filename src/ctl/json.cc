@@ -168,6 +168,12 @@ void Append(const Message& message, int depth, std::string* out) {
 
 }  // namespace
 
+std::string JsonText(std::string_view text) {
+  std::string out;
+  AppendText(text, &out);
+  return out;
+}
+
 std::string ToJson(const Message& message) {
   std::string out;
   Append(message, 0, &out);

@@ -16,6 +16,9 @@ namespace forebay::ctl {
 // Indented by two spaces.
 std::string ToJson(const google::protobuf::Message& message);
 
+// With quotes and escapes; UTF-8 stays.
+std::string JsonText(std::string_view text);
+
 // "VERDICT_OK" -> "ok".
 std::string EnumName(const google::protobuf::EnumValueDescriptor& value);
 template <class Enum>

@@ -160,8 +160,8 @@ absl::Status State::StepsHold() const {
       requests.push_back(request.number);
     }
   }
-  if (live.value > next_step_.value + options_.open_steps_max) return Broken("too many open steps");
-  if (steps_.size() > kCommittedStepsKept + options_.open_steps_max) return Broken("old steps");
+  if (live.value > next_step_.value + kOpenStepsMax) return Broken("too many open steps");
+  if (steps_.size() > kCommittedStepsKept + kOpenStepsMax) return Broken("old steps");
   std::sort(groups.begin(), groups.end());
   std::sort(requests.begin(), requests.end());
   if (std::adjacent_find(groups.begin(), groups.end()) != groups.end()) {

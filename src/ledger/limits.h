@@ -33,6 +33,7 @@ inline constexpr uint64_t kDurationMsMax = uint64_t{30} * 24 * 3600 * 1000;
 // Of the state.
 inline constexpr uint32_t kShardsMax = 256;  // ShardId has 8 bits
 inline constexpr size_t kSourcesMax = 1024;
+inline constexpr uint32_t kOpenStepsMax = 64;
 inline constexpr size_t kWrittenColumnsMax = 32;   // by micro-batch
 inline constexpr size_t kCommittedStepsKept = 64;  // summaries, without plans
 inline constexpr size_t kAnnouncementsKept = 256;

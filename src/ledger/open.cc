@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "ledger/check_spec.h"
+#include "ledger/limits.h"
 #include "ledger/plan.h"
 #include "ledger/state.h"
 
@@ -49,17 +50,20 @@ absl::Status State::CheckOne(const OpenStep& c) const {
         absl::StrCat(*difference, ", as step ", c.step.value,
                      " was opened; ask for a replan, or abort the step"));
   }
-  const uint64_t last = next_step_.value + options_.open_steps_max - 1;
-  if (c.step.value > last) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("step: ", c.step.value, ", at most ", last, ": ", options_.open_steps_max,
-                     " steps (open_steps) from the next to commit"));
-  }
+  FOREBAY_RETURN_IF_ERROR(CheckOpenSteps(c.step, kOpenStepsMax));
   if (c.step > next_to_open()) {
     return absl::FailedPreconditionError(absl::StrCat("step: ", c.step.value, ", but step ",
                                                       next_to_open().value, " is not open yet"));
   }
   return absl::OkStatus();
+}
+
+absl::Status State::CheckOpenSteps(StepId step, uint32_t most) const {
+  const uint64_t last = next_step_.value + most - 1;
+  if (step.value <= last) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("step: ", step.value, ", at most ", last, ": ",
+                                                    most,
+                                                    " steps (open_steps) from the next to commit"));
 }
 
 absl::Status State::CheckReplan(const Step& step, const StepSpec& spec) const {

@@ -12,6 +12,11 @@ Primary::Primary(const State& state) : state_(state), shards_(state.options().sh
 void Primary::Propose(uint64_t now_ms, Tag tag, Command command, Output* output) {
   (void)now_ms;
   absl::Status status = state_.Check(command);
+  if (const auto* open = std::get_if<OpenStep>(&command); status.ok() && open != nullptr) {
+    const Step* held = state_.step(open->step);
+    const bool is_new = held == nullptr || !held->live();
+    if (is_new) status = state_.CheckOpenSteps(open->step, state_.options().open_steps_max);
+  }
   if (status.ok()) {
     output->commands.emplace_back(tag, std::move(command));
   } else if (tag != 0) {

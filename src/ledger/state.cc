@@ -10,7 +10,7 @@ namespace forebay::ledger {
 
 State::State(const Options& options) : options_(options), channels_(options.shards) {
   FOREBAY_CHECK(options.shards >= 1 && options.shards <= kShardsMax);
-  FOREBAY_CHECK(options.open_steps_max >= 1);
+  FOREBAY_CHECK(options.open_steps_max >= 1 && options.open_steps_max <= kOpenStepsMax);
   announcements_.push_back(published_);
   versions_ = CurrentVersionState();
   for (Channel& channel : channels_) {

@@ -32,6 +32,8 @@ namespace forebay::ledger {
 struct Options {
   uint64_t run_seed = 0;
   uint32_t shards = 1;
+  // Held to by the primary, not by Apply: it may be another one at the next start, and the log
+  // still has to give the same state. At most kOpenStepsMax.
   uint32_t open_steps_max = 2;
   Mutations mutations = {};
 };
@@ -126,6 +128,8 @@ class State {
   const std::vector<TrainerPlace>& places() const { return places_; }  // by (dp_rank, peer)
   // Aborted for an older generation, InvalidArgument for one that never was.
   absl::Status CheckGeneration(Generation generation) const;
+  // FailedPrecondition if it is not among the next `most` steps to commit.
+  absl::Status CheckOpenSteps(StepId step, uint32_t most) const;
 
   const std::map<std::string, Adoption>& adoptions() const { return adoptions_; }
   const Counters& counters() const { return counters_; }

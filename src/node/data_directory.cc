@@ -92,21 +92,24 @@ absl::StatusOr<RunIdentity> DecodeIdentity(std::string_view text) {
                      .incarnation = values["starts"]};
 }
 
+absl::StatusOr<RunIdentity> ReadIdentity(io::Disk* disk, const std::string& path) {
+  storage::Blocking blocking(disk);
+  const std::string file = absl::StrCat(path, "/", kFile);
+  auto bytes = ReadWhole(&blocking, file);
+  if (!bytes.ok()) return bytes.status();
+  auto found = DecodeIdentity(*bytes);
+  if (found.ok()) return found;
+  return absl::Status(found.status().code(), absl::StrCat(file, ": ", found.status().message()));
+}
+
 absl::StatusOr<DataDirectory> DataDirectory::Open(io::Disk* disk, const std::string& path,
                                                   const RunIdentity& wanted) {
   storage::Blocking blocking(disk);
   FOREBAY_RETURN_IF_ERROR(blocking.MakeDirectory(path));
   auto lock = storage::DirectoryLock::Take(path);
   if (!lock.ok()) return lock.status();
-  const std::string file = absl::StrCat(path, "/", kFile);
   RunIdentity identity = wanted;
-  auto bytes = ReadWhole(&blocking, file);
-  if (bytes.ok()) {
-    auto found = DecodeIdentity(*bytes);
-    if (!found.ok()) {
-      return absl::Status(found.status().code(),
-                          absl::StrCat(file, ": ", found.status().message()));
-    }
+  if (const auto found = ReadIdentity(disk, path); found.ok()) {
     identity = *found;
     if (identity.shards != wanted.shards) {
       return Differs("shards", wanted.shards, identity.shards, path);
@@ -114,8 +117,8 @@ absl::StatusOr<DataDirectory> DataDirectory::Open(io::Disk* disk, const std::str
     if (identity.run_seed != wanted.run_seed) {
       return Differs("run.seed", wanted.run_seed, identity.run_seed, path);
     }
-  } else if (io::ErrorOf(bytes.status()) != ENOENT) {
-    return bytes.status();
+  } else if (io::ErrorOf(found.status()) != ENOENT) {
+    return found.status();
   } else {
     FOREBAY_RETURN_IF_ERROR(CheckNew(&blocking, path));
   }

@@ -7,7 +7,7 @@
 //   contents/        contents of tasks           (storage/content_log.h)
 //   segments/        payloads                    (storage/segment_store.h)
 //
-// Open blocks. One thread.
+// Open and ReadIdentity block. One thread.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +31,9 @@ struct RunIdentity {
 // "name: value" lines.
 std::string EncodeIdentity(const RunIdentity& identity);
 absl::StatusOr<RunIdentity> DecodeIdentity(std::string_view text);
+
+// Of the run in a directory; nothing is changed. The error names the file.
+absl::StatusOr<RunIdentity> ReadIdentity(io::Disk* disk, const std::string& path);
 
 class DataDirectory {
  public:

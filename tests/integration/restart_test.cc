@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
-#include <filesystem>
 #include <string>
 #include <thread>
 #include <utility>
@@ -12,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "tests/integration/run_directory.h"
 #include "tests/integration/world.h"
 
 namespace forebay::integration {
@@ -19,23 +19,6 @@ namespace {
 
 using client::Assignment;
 using ::testing::HasSubstr;
-
-// A directory of the test's own.
-class Directory {
- public:
-  Directory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "forebay-run-XXXXXX").string();
-    path_ = mkdtemp(pattern.data()) != nullptr ? pattern : "";
-  }
-  ~Directory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  std::vector<std::string> Flags() const { return {absl::StrCat("--storage.directory=", path_)}; }
-
- private:
-  std::string path_;
-};
 
 std::string Fetch(const client::Step& step) {
   std::string bytes;
@@ -59,7 +42,7 @@ void WithoutDaemon(Daemon* daemon, Work work) {
 }
 
 TEST(RestartTest, PushesUnderOldLeasesAndStepsGoOn) {
-  const Directory directory;
+  const RunDirectory directory;
   World world(directory.Flags());
   world.AddSource("math", 2, 2);
   auto actor = world.OpenActor({.actor = "env-0", .sources = {"math"}, .slots = 4});
@@ -107,7 +90,7 @@ TEST(RestartTest, PushesUnderOldLeasesAndStepsGoOn) {
 }
 
 TEST(RestartTest, AWaitForAssignmentsAndForAStepOutlastsTheDaemon) {
-  const Directory directory;
+  const RunDirectory directory;
   World world(directory.Flags());
   world.AddSource("math", 2, 0);
   auto actor = world.OpenActor();
@@ -142,7 +125,7 @@ TEST(RestartTest, AWaitForAssignmentsAndForAStepOutlastsTheDaemon) {
 }
 
 TEST(RestartTest, ATerminatedDaemonLeavesEverySegmentWithItsIndex) {
-  const Directory directory;
+  const RunDirectory directory;
   World world(directory.Flags());
   world.AddSource("math", 2, 2);
   auto actor = world.OpenActor({.actor = "env-0", .sources = {"math"}, .slots = 4});
@@ -159,7 +142,7 @@ TEST(RestartTest, ATerminatedDaemonLeavesEverySegmentWithItsIndex) {
 }
 
 TEST(RestartTest, TasksLoadedAtEachStartTakeNoMoreMemory) {
-  const Directory directory;
+  const RunDirectory directory;
   auto flags = directory.Flags();
   flags.push_back("--memory.task_bytes_max=2MiB");
   World world(flags);

@@ -70,6 +70,19 @@ TEST_F(Steps, OpensInOrderAndNoFurtherThanTheLimit) {
   EXPECT_EQ(h.state.Hash(), before);
 }
 
+TEST_F(Steps, TheLogOfAStartWithAHigherLimitGivesTheSameState) {
+  ASSERT_TRUE(Open(1, h.Spec()).ok());
+  ASSERT_TRUE(Open(2, h.Spec()).ok());
+  const Command third = OpenStep{h.generation, StepId(3), h.Spec()};
+  Effects effects;
+  h.state.Apply(third, 1, &effects);
+  ASSERT_NE(h.state.step(StepId(3)), nullptr);
+  EXPECT_TRUE(h.state.step(StepId(3))->live());
+  EXPECT_EQ(h.state.InvariantsHold(), absl::OkStatus());
+  EXPECT_TRUE(Open(3, h.Spec()).ok()) << "it is open, and may be asked for again";
+  EXPECT_FALSE(Open(4, h.Spec()).ok());
+}
+
 TEST_F(Steps, EachTrainsOnTheVersionThatTheOneBeforeMakes) {
   StepSpec spec = h.Spec(4);
   spec.mini_batches = 4;
