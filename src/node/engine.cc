@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/units.h"
+#include "node/check_recovered.h"
 #include "shard/limits.h"
 
 namespace forebay::node {
@@ -185,33 +186,6 @@ DeadBytes::Named Engine::NamedByState() const {
   return named;
 }
 
-// What one machine knows of another was committed there first, so it is there, or was lost.
-absl::Status Engine::CheckRecovered() const {
-  const auto check = [](const std::string& machine, uint64_t has, const std::string& other,
-                        uint64_t knows, absl::string_view what) -> absl::Status {
-    if (knows <= has) return absl::OkStatus();
-    return absl::DataLossError(absl::StrCat(
-        "the log of ", machine, " lacks committed records: it ", what, " ", has, " messages, and ",
-        other, " knows of ", knows, ". Its folder in storage.directory was lost, cut or replaced. ",
-        "Bring it back from a copy, with the others from the same time, or give storage.directory ",
-        "a new path for a new run"));
-  };
-  const std::string ledger = "ledger";
-  for (const auto& s : shards_) {
-    const std::string shard = absl::StrCat("shard-", s->id.value);
-    const codec::PeerOutbox &down = ledger_.state.outbox(s->id), &up = s->state.to_ledger();
-    const uint64_t got_up = ledger_.state.inbox(s->id).last(), got_down = s->state.from_ledger();
-    for (const absl::Status& status :
-         {check(ledger, down.last(), shard, got_down, "has sent"),
-          check(ledger, got_up, shard, up.acknowledged(), "has taken"),
-          check(shard, up.last(), ledger, got_up, "has sent"),
-          check(shard, got_down, ledger, down.acknowledged(), "has taken")}) {
-      if (!status.ok()) return status;
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::Status Engine::Begin(Journal* journal) {
   LogPosition ledger_applied;
   std::vector<LogPosition> applied(shards_.size());
@@ -224,7 +198,9 @@ absl::Status Engine::Begin(Journal* journal) {
       if (!position.ok()) return position.status();
       applied[i] = *position;
     }
-    if (auto status = CheckRecovered(); !status.ok()) return status;
+    std::vector<const shard::State*> shards;
+    for (const auto& shard : shards_) shards.push_back(&shard->state);
+    if (auto status = CheckRecovered(ledger_.state, shards); !status.ok()) return status;
     if (auto status = dead_->Recovered(NamedByState()); !status.ok()) return status;
   }
   if (auto status = ledger_.Begin(journal, ledger_applied); !status.ok()) return status;

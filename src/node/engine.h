@@ -217,7 +217,6 @@ class Engine {
   void NextInRound(std::unique_ptr<Round> round);
   void Visit(Shard& shard, uint32_t wait_ms, std::unique_ptr<Round> round);
   DeadBytes::Named NamedByState() const;
-  absl::Status CheckRecovered() const;
   static absl::Status LogFull(const std::string& machine, const LogQueue& queue);
   void TimerThread();
   void TickAll();

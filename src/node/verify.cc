@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "io/read_only_disk.h"
 #include "ledger/state.h"
+#include "node/check_recovered.h"
 #include "shard/state.h"
 #include "storage/content_log.h"
 #include "storage/log_blocking.h"
@@ -62,19 +63,23 @@ class Verification {
 
 void Verification::LookAtMachines() {
   DirectoryJournal journal(&disk_, {.directory = options_.directory});
-  const auto shards = static_cast<uint32_t>(report_.run.shards);
-  {
-    ledger::State state({.run_seed = report_.run.run_seed, .shards = shards});
-    LookAtMachine(journal.Recover(&state).status());
-    // The ledger's own; those that its steps hold are the shards'.
-    state.ForEachPayload([this](PayloadId id) { payloads_.push_back(id); }, [](PayloadId) {});
+  const auto count = static_cast<uint32_t>(report_.run.shards);
+  ledger::State ledger({.run_seed = report_.run.run_seed, .shards = count});
+  LookAtMachine(journal.Recover(&ledger).status());
+  std::vector<std::unique_ptr<shard::State>> states;
+  std::vector<const shard::State*> shards;
+  for (uint32_t i = 0; i < count; ++i) {
+    states.push_back(std::make_unique<shard::State>(shard::Options{
+        .shard = ShardId(static_cast<uint8_t>(i)), .run_seed = report_.run.run_seed}));
+    shards.push_back(states.back().get());
+    LookAtMachine(journal.Recover(states.back().get()).status());
   }
-  for (uint32_t i = 0; i < shards; ++i) {
-    shard::State state(
-        {.shard = ShardId(static_cast<uint8_t>(i)), .run_seed = report_.run.run_seed});
-    LookAtMachine(journal.Recover(&state).status());
-    state.ForEachPayload([this](PayloadId id) { payloads_.push_back(id); },
-                         [this](PayloadId id) { contents_.push_back(id); });
+  if (report_.may_start) LookAtMachine(CheckRecovered(ledger, shards));
+  const auto payload = [this](PayloadId id) { payloads_.push_back(id); };
+  // The ledger's own; those that its steps hold are the shards'.
+  ledger.ForEachPayload(payload, [](PayloadId) {});
+  for (const shard::State* shard : shards) {
+    shard->ForEachPayload(payload, [this](PayloadId id) { contents_.push_back(id); });
   }
   report_.machines = journal.recovered();
   for (const RecoveredMachine& machine : report_.machines) {

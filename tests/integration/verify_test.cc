@@ -132,6 +132,14 @@ TEST_F(VerifyTest, ALogThatIsCorruptIsNamedWithItsOffset) {
                     HasSubstr("at offset 4096"), HasSubstr("bring this file back from a copy")));
 }
 
+TEST_F(VerifyTest, AMachineWhoseFolderIsGoneIsNamed) {
+  fs::remove_all(fs::path(directory_.path()) / "ledger");
+  const Said said = Verify({directory_.path()});
+  EXPECT_EQ(said.code, 20) << said.out << said.err;
+  EXPECT_THAT(said.out + said.err, HasSubstr("ledger"));
+  EXPECT_FALSE(fs::exists(fs::path(directory_.path()) / "ledger"));
+}
+
 TEST(VerifyArgumentsTest, ADirectoryThatIsNoRunIsRefused) {
   const RunDirectory empty;
   const Said said = Verify({empty.path()});
