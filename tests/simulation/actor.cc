@@ -268,7 +268,7 @@ void Actor::SendReward(const RolloutMeta& meta) {
   shard::SetRewards rewards;
   rewards.rewards.push_back({meta.lease.attempt,
                              static_cast<uint8_t>(All(settings) & ~meta.rewards_present),
-                             RewardOf(found->second.assignment.task.value, world_.dice)});
+                             RewardOf(found->second.assignment, world_.dice)});
   if (world_.Mishap(world_.options.bad_input)) {
     world_.stats.Count(Fault::kBadInput);
     rewards.rewards.push_back(WrongReward(world_, rewards.rewards[0]));
@@ -297,8 +297,10 @@ const codec::SourceSettings* Actor::SettingsOf(TaskId task) const {
   return source == nullptr ? nullptr : &source->settings;
 }
 
-double Actor::RewardOf(uint64_t task_hash, Dice& dice) {
-  const uint64_t mixed = Mix64(task_hash * 31 + world_.options.seed);
+// Shards count their tasks each from 0: without the shard all would have the same few.
+double Actor::RewardOf(const shard::Assignment& assignment, Dice& dice) {
+  const uint64_t task = HashCombine(assignment.group.shard().value, assignment.task.value);
+  const uint64_t mixed = Mix64(task * 31 + world_.options.seed);
   const bool equal = static_cast<double>(mixed % 1000) < world_.options.equal_rewards * 1000;
   if (equal) return static_cast<double>(mixed >> 32 & 1);
   return dice.OneIn(2) ? 1 : 0.25 * static_cast<double>(dice.Below(4));
@@ -313,7 +315,7 @@ RolloutMeta Actor::Describe(const Held& held) {
   meta.rewards_present = all;
   Dice own(held.assignment.seed);
   Dice& dice = world_.options.deterministic_policy ? own : world_.dice;
-  meta.reward = RewardOf(held.assignment.task.value, dice);
+  meta.reward = RewardOf(held.assignment, dice);
   if (settings != nullptr && settings->reward_timeout_ms > 0 &&
       world_.Mishap(world_.options.late_reward)) {
     meta.rewards_present = all > 1 && world_.dice.OneIn(2) ? 1 : 0;

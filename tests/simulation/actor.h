@@ -48,7 +48,7 @@ class Actor {
   void PushWholeGroup();
   shard::RolloutMeta Describe(const Held& held);
   void DescribeSequence(const Held& held, Dice& dice, shard::SequenceMeta* sequence);
-  double RewardOf(uint64_t task_hash, Dice& dice);
+  double RewardOf(const shard::Assignment& assignment, Dice& dice);
   const codec::SourceSettings* SettingsOf(TaskId task) const;
   // Runs `work` later, unless the process is another by then.
   template <class F>

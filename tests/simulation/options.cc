@@ -118,9 +118,9 @@ HistoryOptions DrawHistory(uint64_t seed) {
   DrawActors(dice, &o);
   DrawTrainers(dice, &o);
   // A step must find its groups among tasks that are not filtered for ever, while a step before it
-  // holds as many.
+  // holds as many; and with the dice as they fall, not on average alone.
   const double groups = o.groups_per_step + static_cast<double>(o.tokens_per_step) / 1'000;
-  const auto tasks_least = static_cast<uint32_t>(3 * groups / (1 - o.equal_rewards));
+  const auto tasks_least = static_cast<uint32_t>((14 + 3 * groups) / (1 - o.equal_rewards));
   o.tasks_per_source = std::max(o.tasks_per_source, tasks_least);
   if (!dice.OneIn(4)) {
     o.loss = Maybe(dice, 0.1);
