@@ -214,8 +214,12 @@ void SyncFileSystem(const std::string& directory) {
 
 // All but the newest, which stays for its number.
 void UnlinkDead(SegmentStore& store) {
+  constexpr double kMostSeconds = 120;
+  const auto begin = Clock::now();
   store.Tick();
   while (store.store_use().segments_dead > 1) {
+    FOREBAY_CHECK(Seconds(begin) < kMostSeconds);
+    // poll: until the disk has unlinked them
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     store.Tick();
   }

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "ctl/app.h"
+#include "tests/integration/run_ctl.h"
 #include "tests/integration/world.h"
 
 namespace forebay::integration {
@@ -21,22 +22,12 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-struct Said {
-  int code = 0;
-  std::string out, err;
-};
-
 class CtlTest : public ::testing::Test {
  protected:
   Said Ctl(const std::string& line) {
     std::vector<std::string> words = {"--address", world_.daemon.address()};
     for (auto word : absl::StrSplit(line, ' ', absl::SkipEmpty())) words.emplace_back(word);
-    std::ostringstream out, err;
-    Said said;
-    said.code = ctl::Run(words, out, err);
-    said.out = out.str();
-    said.err = err.str();
-    return said;
+    return RunCtl(words);
   }
   std::string Write(const std::string& name, const std::string& text) {
     const std::string path = absl::StrCat(world_.daemon.folder(), "/", name);

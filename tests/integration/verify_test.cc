@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "ctl/app.h"
+#include "tests/integration/run_ctl.h"
 #include "tests/integration/run_directory.h"
 #include "tests/integration/world.h"
 
@@ -26,19 +26,9 @@ using ::testing::StartsWith;
 
 constexpr int kRollouts = 4;
 
-struct Said {
-  int code = 0;
-  std::string out, err;
-};
-
 Said Verify(std::vector<std::string> words) {
   words.insert(words.begin(), "verify");
-  std::ostringstream out, err;
-  Said said;
-  said.code = ctl::Run(words, out, err);
-  said.out = out.str();
-  said.err = err.str();
-  return said;
+  return RunCtl(words);
 }
 
 // Every file with its bytes.
