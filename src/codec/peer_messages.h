@@ -42,9 +42,12 @@ struct VersionState {
   // versions.
   uint32_t numbers_per_version = 1;
   uint32_t shards = 1;
+  // What the oldest step that lacks groups takes from, else the newest step; empty: all sources.
+  std::vector<SourceId> wanted_sources;
   template <class A>
   void Fields(A& a) {
-    a(branch, announced, published, next_train, rollouts_per_version, numbers_per_version, shards);
+    a(branch, announced, published, next_train, rollouts_per_version, numbers_per_version, shards,
+      wanted_sources);
   }
 };
 

@@ -152,7 +152,9 @@ codec::VersionState State::CurrentVersionState() const {
   now.rollouts_per_version = measured_rollouts_;
   bool reserves = false;
   for (const auto& [id, step] : steps_) {
-    if (step.state != StepState::kAborted) now.numbers_per_version = step.spec.mini_batches;
+    if (step.state == StepState::kAborted) continue;
+    now.numbers_per_version = step.spec.mini_batches;
+    if (!reserves) now.wanted_sources = step.spec.sources;
     if (!step.live()) continue;
     now.rollouts_per_version = std::max(now.rollouts_per_version, RolloutsWanted(step));
     if (reserves) continue;

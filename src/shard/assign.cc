@@ -235,39 +235,54 @@ void Machine::BeginTrainGroup(SourceId source, std::vector<uint64_t>* limits) {
 // outstanding <= (max_lag + 1) x rollouts per published version / expected survival, for the
 // source's share and this shard's part, max_lag in published versions; in whole groups, the last
 // one over the limit: rounding down could leave a step short for ever.
-double Machine::AdmissionLimit(const curriculum::Source& source, double weights) const {
+double Machine::AdmissionLimit(const curriculum::Source& source,
+                               const MixtureWeights& weights) const {
   const codec::SourceSettings& settings = source.settings();
   const double per_version =
       static_cast<double>(versions_.rollouts_per_version > 0 ? versions_.rollouts_per_version
                                                              : kDefaultRolloutsPerVersion);
-  const double share =
-      std::max(weights > 0 ? settings.weight / weights : 0, settings.minimum_share);
+  // A trainer that takes from some sources only is filled by those alone.
+  const double sum = Names(versions_.wanted_sources, source.id()) ? weights.wanted : weights.all;
+  const double share = std::max(sum > 0 ? settings.weight / sum : 0, settings.minimum_share);
   const uint32_t lag = settings.max_lag / std::max(versions_.numbers_per_version, 1u);
   const double limit = std::ceil((lag + 1.0) * per_version * share / source.survival() /
                                  std::max(versions_.shards, 1u));
   return std::clamp(limit, 1.0, kLimitMax);
 }
 
+bool Machine::MayBegin(const curriculum::Source& source) const {
+  const codec::SourceSettings& settings = source.settings();
+  return settings.purpose == codec::Purpose::kTrain && source.CanDraw() &&
+         !UselessAt(versions_.published.number, settings);
+}
+
+Machine::MixtureWeights Machine::Weights() const {
+  MixtureWeights weights;
+  for (const auto& source : curriculum_.sources()) {
+    if (MayBegin(*source)) Add(*source, &weights);
+  }
+  return weights;
+}
+
+void Machine::Add(const curriculum::Source& source, MixtureWeights* weights) const {
+  weights->all += source.settings().weight;
+  if (Names(versions_.wanted_sources, source.id())) weights->wanted += source.settings().weight;
+}
+
 void Machine::AdmissionLimits(std::vector<uint64_t>* limits) const {
   limits->assign(sources_.size(), 0);
   if (versions_.published.branch != versions_.branch) return;
-  double weights = 0;
-  double wanted_weights = 0;
+  const MixtureWeights weights = Weights();
   for (const auto& source : curriculum_.sources()) {
-    const codec::SourceSettings& settings = source->settings();
-    if (settings.purpose != codec::Purpose::kTrain || !source->CanDraw()) continue;
-    if (UselessAt(versions_.published.number, settings)) continue;
-    (*limits)[source->id().value] = 1;
-    weights += settings.weight;
-    if (Names(wanted_sources_, source->id())) wanted_weights += settings.weight;
+    if (!MayBegin(*source)) continue;
+    (*limits)[source->id().value] = static_cast<uint64_t>(AdmissionLimit(*source, weights));
   }
-  for (const auto& source : curriculum_.sources()) {
-    uint64_t& limit = (*limits)[source->id().value];
-    if (limit == 0) continue;
-    // A trainer that takes from some sources only is filled by those alone.
-    const bool wanted = Names(wanted_sources_, source->id());
-    limit = static_cast<uint64_t>(AdmissionLimit(*source, wanted ? wanted_weights : weights));
-  }
+}
+
+uint64_t Machine::AdmissionLimitShown(const curriculum::Source& source) const {
+  MixtureWeights weights = Weights();
+  if (!MayBegin(source)) Add(source, &weights);
+  return static_cast<uint64_t>(AdmissionLimit(source, weights));
 }
 
 AssignReply Machine::LastAnswer(const SessionRecord& session) const {

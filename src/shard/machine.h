@@ -104,10 +104,20 @@ class Machine {
   // The limit of outstanding rollouts of each source by id; 0 for those that may begin no group at
   // all.
   void AdmissionLimits(std::vector<uint64_t>* limits) const;
-  double AdmissionLimit(const curriculum::Source& source, double weights) const;
+  // The limit of this source, also while it may begin none: what it would be then.
+  uint64_t AdmissionLimitShown(const curriculum::Source& source) const;
   StepId StepOf(uint32_t group) const;
 
  private:
+  // What sources that may begin groups share the budget with.
+  struct MixtureWeights {
+    double all = 0, wanted = 0;
+  };
+  bool MayBegin(const curriculum::Source& source) const;
+  MixtureWeights Weights() const;
+  void Add(const curriculum::Source& source, MixtureWeights* weights) const;
+  double AdmissionLimit(const curriculum::Source& source, const MixtureWeights& weights) const;
+
   struct HandOut;
   enum class Judgement : uint8_t { kTrain, kDrop, kBaselineOnly };
   struct Verdict {
@@ -230,8 +240,7 @@ class Machine {
   rollout::OrderList closed_;  // oldest first
   codec::VersionState versions_;
   uint32_t train_floor_ = 0;
-  std::vector<SourceId> wanted_sources_;  // of the newest reservation; empty: all
-  uint64_t sequence_ = 0;                 // of beginnings, completions and evaluation runs
+  uint64_t sequence_ = 0;  // of beginnings, completions and evaluation runs
   uint64_t payload_bytes_ = 0;
   Prng prng_;
   codec::PeerOutbox outbox_;

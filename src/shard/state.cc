@@ -148,16 +148,10 @@ LeaseView ViewOfLease(const Machine& machine, uint32_t slot) {
 
 std::vector<SourceView> State::Sources() const {
   std::vector<SourceView> views;
-  double weights = 0;
-  for (const auto& source : curriculum().sources()) {
-    const bool counts = source->settings().purpose == codec::Purpose::kTrain && source->CanDraw();
-    if (counts) weights += source->settings().weight;
-  }
   for (const auto& source : curriculum().sources()) {
     views.push_back(ViewOf(*source, machine_->sources()[source->id().value]));
     if (source->settings().purpose != codec::Purpose::kTrain) continue;
-    const double all = source->CanDraw() ? weights : weights + source->settings().weight;
-    views.back().outstanding_max = static_cast<uint64_t>(machine_->AdmissionLimit(*source, all));
+    views.back().outstanding_max = machine_->AdmissionLimitShown(*source);
   }
   return views;
 }

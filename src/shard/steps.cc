@@ -174,7 +174,6 @@ void Machine::ReserveGroup(uint32_t slot, StepHold& hold) {
 
 void Machine::Run(const codec::Reserve& m, Effects* effects) {
   codec::Reserved answer{m.step, m.revision, m.request, {}};
-  wanted_sources_ = m.sources;
   uint64_t tokens = 0;
   const uint32_t train = m.train_version.number;
   while (m.train_version.branch == versions_.branch) {

@@ -191,6 +191,20 @@ TEST_F(Versions, ShardsAreToldHowManyOptimizerStepsAVersionTakes) {
   EXPECT_EQ(Told().numbers_per_version, 3);
 }
 
+// Also where nothing is ready, and so nothing is asked for: or the step would wait for ever.
+TEST_F(Versions, ShardsAreToldWhatTheStepTakesFrom) {
+  EXPECT_TRUE(Told().wanted_sources.empty());
+  StepSpec spec = h.Spec(5);
+  spec.sources = {SourceId(0)};
+  ASSERT_TRUE(h.Run(OpenStep{h.generation, StepId(1), spec}).ok());
+  EXPECT_EQ(Told().wanted_sources, spec.sources);
+  ASSERT_TRUE(h.Run(OpenStep{h.generation, StepId(2), h.Spec(5)}).ok());
+  EXPECT_EQ(Told().wanted_sources, spec.sources) << "the oldest step goes first";
+  for (int i = 0; i < 5; ++i) h.shards[0].AddReady({});
+  h.Summarize();
+  EXPECT_TRUE(Told().wanted_sources.empty());
+}
+
 TEST_F(Versions, AdmissionAllowsForWhatSharesRoundOff) {
   Harness many({.shards = 3});
   many.PutTrainSource("a", 4);

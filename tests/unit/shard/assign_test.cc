@@ -190,11 +190,11 @@ TEST(Assign, AStepThatTakesFromOneSourceIsFilledByItAlone) {
   h.FromLedger(h.Versions(0, 16));
   h.Acquire(1000);
   EXPECT_EQ(h.View().outstanding, 8u);
-  codec::Reserve reserve;
-  reserve.step = StepId(1);
-  reserve.groups = 4;
-  reserve.sources = {Harness::kSource};
-  h.FromLedger(reserve);
+  EXPECT_EQ(h.View().outstanding_max, 8u);
+  codec::VersionState versions = h.Versions(0, 16);
+  versions.wanted_sources = {Harness::kSource};
+  h.FromLedger(versions);
+  EXPECT_EQ(h.View().outstanding_max, 16u) << "what is shown is what holds";
   h.Acquire(1000);
   EXPECT_EQ(h.View().outstanding, 16u);
 }

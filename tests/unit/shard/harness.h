@@ -64,7 +64,10 @@ class Harness {
   }
 
   void FromLedger(codec::ToShard message) {
-    Apply(shard::FromLedger{++ledger_number, std::move(message)});
+    shard::FromLedger from;
+    from.number = ++ledger_number;
+    from.message = std::move(message);
+    Apply(from);
   }
 
   AssignReply Acquire(uint32_t max, SessionId session = kActor) {
