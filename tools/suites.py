@@ -20,6 +20,7 @@ from collections.abc import Callable
 
 ASAN = "asan-ubsan"
 SUITE_TIMEOUT_S = 1500
+BUILD_TIMEOUT_S = 3600
 # Sanitized code is slower; tests that bound a wait multiply it with this.
 SLOWNESS = {"release": "1", ASAN: "4", "tsan": "10"}
 
@@ -138,7 +139,8 @@ def build(context: Context, preset: str, targets: list[str]) -> Result:
             targets = [t for t in targets if re.search(rf"^{re.escape(t)}: ", known, re.MULTILINE)]
             if not targets:
                 return Result()
-        code, output = context.run(["ninja", "-C", str(tree), "-j", str(context.jobs), *targets])
+        ninja = ["ninja", "-C", str(tree), "-j", str(context.jobs), *targets]
+        code, output = context.run(ninja, timeout=BUILD_TIMEOUT_S)
     return Result() if code == 0 else Result(0, 1, output)
 
 
@@ -267,16 +269,23 @@ def run_crash(context: Context) -> Result:
     return count_program(*context.run(command, environment, SUITE_TIMEOUT_S + 20 * context.rounds))
 
 
-# Fresh histories each time; the seed is printed and replays.
 CI_SIM_MINUTES = 5
 # Some of them under AddressSanitizer: for the bytes that they touch, not for the rules.
 ASAN_SIM_HISTORIES = ["--seed", "3216107517", "--histories", "60"]
 
 
+def seed_of_source(context: Context) -> str | None:
+    """Other histories for each state of the sources, the same ones whenever that state is tested again."""
+    code, tree = context.run(["git", "rev-parse", "HEAD:src"])
+    return str(int(tree.splitlines()[-1][:8], 16)) if code == 0 else None
+
+
 def run_sim(context: Context) -> Result:
+    """Histories by hand are fresh ones; the seed is printed and replays."""
+    chosen = context.seed if context.by_hand else seed_of_source(context)
+    seed = ["--seed", chosen] if chosen else []
     if not context.by_hand:
-        return simulator(context, ["--minutes", str(CI_SIM_MINUTES)], 900)
-    seed = ["--seed", context.seed] if context.seed else []
+        return simulator(context, ["--minutes", str(CI_SIM_MINUTES), *seed], 900)
     options = ["--minutes", str(context.minutes), *seed, *context.extra]
     return simulator(context, options, context.minutes * 60 + 300)
 

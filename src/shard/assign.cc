@@ -5,7 +5,6 @@
 // evaluations again. A group is begun with all its attempts admitted at once, so that it can always
 // be completed.
 #include <algorithm>
-#include <cmath>
 
 #include "base/check.h"
 #include "base/hash.h"
@@ -15,8 +14,6 @@
 
 namespace forebay::shard {
 namespace {
-
-constexpr double kLimitMax = 9007199254740992.0;  // 2^53: whole numbers in a double
 
 uint32_t AttemptsOf(const codec::SourceSettings& settings) {
   return std::clamp(settings.attempts_per_task, 1u, rollout::kAttemptsPerGroupMax);
@@ -197,7 +194,7 @@ void Machine::HandOutTrain(const Assign& c, HandOut* out) {
     HandOutQueued(sources_[i].queue, out->left, out);
   }
   if (out->left == 0 || out->new_groups == 0) return;
-  AdmissionLimits(&limits_);
+  admission().Limits(&limits_);
   eligible_.assign(sources_.size(), 0);
   for (uint32_t i = 0; i < sources_.size(); ++i) {
     eligible_[i] = sources_[i].outstanding < limits_[i] && Allows(c, SourceId(i));
@@ -230,59 +227,6 @@ void Machine::BeginTrainGroup(SourceId source, std::vector<uint64_t>* limits) {
   state.open.PushBack(tables_.groups(), group);
   state.queue.PushFresh(tables_.groups(), group);
   ++state.counters.groups_begun;
-}
-
-// outstanding <= (max_lag + 1) x rollouts per published version / expected survival, for the
-// source's share and this shard's part, max_lag in published versions; in whole groups, the last
-// one over the limit: rounding down could leave a step short for ever.
-double Machine::AdmissionLimit(const curriculum::Source& source,
-                               const MixtureWeights& weights) const {
-  const codec::SourceSettings& settings = source.settings();
-  const double per_version =
-      static_cast<double>(versions_.rollouts_per_version > 0 ? versions_.rollouts_per_version
-                                                             : kDefaultRolloutsPerVersion);
-  // A trainer that takes from some sources only is filled by those alone.
-  const double sum = Names(versions_.wanted_sources, source.id()) ? weights.wanted : weights.all;
-  const double share = std::max(sum > 0 ? settings.weight / sum : 0, settings.minimum_share);
-  const uint32_t lag = settings.max_lag / std::max(versions_.numbers_per_version, 1u);
-  const double limit = std::ceil((lag + 1.0) * per_version * share / source.survival() /
-                                 std::max(versions_.shards, 1u));
-  return std::clamp(limit, 1.0, kLimitMax);
-}
-
-bool Machine::MayBegin(const curriculum::Source& source) const {
-  const codec::SourceSettings& settings = source.settings();
-  return settings.purpose == codec::Purpose::kTrain && source.CanDraw() &&
-         !UselessAt(versions_.published.number, settings);
-}
-
-Machine::MixtureWeights Machine::Weights() const {
-  MixtureWeights weights;
-  for (const auto& source : curriculum_.sources()) {
-    if (MayBegin(*source)) Add(*source, &weights);
-  }
-  return weights;
-}
-
-void Machine::Add(const curriculum::Source& source, MixtureWeights* weights) const {
-  weights->all += source.settings().weight;
-  if (Names(versions_.wanted_sources, source.id())) weights->wanted += source.settings().weight;
-}
-
-void Machine::AdmissionLimits(std::vector<uint64_t>* limits) const {
-  limits->assign(sources_.size(), 0);
-  if (versions_.published.branch != versions_.branch) return;
-  const MixtureWeights weights = Weights();
-  for (const auto& source : curriculum_.sources()) {
-    if (!MayBegin(*source)) continue;
-    (*limits)[source->id().value] = static_cast<uint64_t>(AdmissionLimit(*source, weights));
-  }
-}
-
-uint64_t Machine::AdmissionLimitShown(const curriculum::Source& source) const {
-  MixtureWeights weights = Weights();
-  if (!MayBegin(source)) Add(source, &weights);
-  return static_cast<uint64_t>(AdmissionLimit(source, weights));
 }
 
 AssignReply Machine::LastAnswer(const SessionRecord& session) const {
@@ -335,7 +279,7 @@ Available Machine::WhatIsAvailable(const Assign& request) const {
                           uint64_t{run.end_task - run.next_task} * run.attempts;
   }
   std::vector<uint64_t> limits;
-  AdmissionLimits(&limits);
+  admission().Limits(&limits);
   uint64_t new_groups = request.new_groups_max;
   bool over_limit = false, memory = false, paused = false;
   for (const auto& source : curriculum_.sources()) {

@@ -26,11 +26,6 @@ HandOutQueue& Machine::QueueOf(uint32_t group) {
   return eval == kNone ? SourceOf(group).queue : evals_[eval].queue;
 }
 
-bool Machine::UselessAt(uint32_t version, const codec::SourceSettings& settings) const {
-  return settings.late != codec::LateRule::kTrain && train_floor_ > version &&
-         train_floor_ - version > settings.max_lag;
-}
-
 void Machine::FreePayload(PayloadId payload, uint64_t bytes, Effects* effects) {
   payload_bytes_ -= bytes;
   if (payload != PayloadId()) effects->dead_payloads.push_back(payload);

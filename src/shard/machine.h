@@ -20,6 +20,7 @@
 #include "curriculum/curriculum.h"
 #include "rollout/advantage.h"
 #include "rollout/tables.h"
+#include "shard/admission.h"
 #include "shard/check_rollout.h"
 #include "shard/eval_run.h"
 #include "shard/sessions.h"
@@ -81,7 +82,9 @@ class Machine {
   // on it or a newer one.
   uint32_t train_floor() const { return train_floor_; }
   // The settings' limit of lag, and whether rollouts beyond it are of no use at all.
-  bool UselessAt(uint32_t version, const codec::SourceSettings& settings) const;
+  bool UselessAt(uint32_t version, const codec::SourceSettings& settings) const {
+    return shard::UselessAt(version, train_floor_, settings);
+  }
   PolicyVersion VersionOf(uint32_t attempt) const {
     const rollout::AttemptRecord& record = tables_.attempt(attempt);
     const uint32_t eval = tables_.group(record.group).eval;
@@ -91,7 +94,7 @@ class Machine {
   // The answer of the session's last request: what is left of it.
   AssignReply LastAnswer(const SessionRecord& session) const;
   Available WhatIsAvailable(const Assign& request) const;
-  // `limit`: of AdmissionLimits.
+  // `limit`: of Admission.
   SourceSupply SupplyOf(const curriculum::Source& source, uint64_t limit,
                         uint64_t new_groups_max) const;
   // What is wrong with each rollout of a group that was pushed whole; empty: nothing.
@@ -101,23 +104,10 @@ class Machine {
   }
   absl::Status CheckEval(const StartEval& c) const;
   uint32_t FindEval(EvalRunId run) const;  // kNone: there is none
-  // The limit of outstanding rollouts of each source by id; 0 for those that may begin no group at
-  // all.
-  void AdmissionLimits(std::vector<uint64_t>* limits) const;
-  // The limit of this source, also while it may begin none: what it would be then.
-  uint64_t AdmissionLimitShown(const curriculum::Source& source) const;
+  Admission admission() const { return {curriculum_, versions_, train_floor_}; }
   StepId StepOf(uint32_t group) const;
 
  private:
-  // What sources that may begin groups share the budget with.
-  struct MixtureWeights {
-    double all = 0, wanted = 0;
-  };
-  bool MayBegin(const curriculum::Source& source) const;
-  MixtureWeights Weights() const;
-  void Add(const curriculum::Source& source, MixtureWeights* weights) const;
-  double AdmissionLimit(const curriculum::Source& source, const MixtureWeights& weights) const;
-
   struct HandOut;
   enum class Judgement : uint8_t { kTrain, kDrop, kBaselineOnly };
   struct Verdict {

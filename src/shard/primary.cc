@@ -502,7 +502,7 @@ codec::ReadySummary Primary::Impl::Summary() const {
     }
     out.group_bytes = static_cast<uint64_t>(state.payload_mean * settings.complete_at);
     if (out.ready_groups > 0 || out.in_flight > 0) continue;
-    if (limits.empty()) machine.AdmissionLimits(&limits);
+    if (limits.empty()) machine.admission().Limits(&limits);
     const SourceSupply supply = machine.SupplyOf(
         *source, limits[source->id().value], HeldBack(source->id()) ? 0 : RoomForGroups().groups);
     out.idle = supply.attempts > 0 ? codec::IdleReason::kNoActors : supply.idle;

@@ -148,10 +148,11 @@ LeaseView ViewOfLease(const Machine& machine, uint32_t slot) {
 
 std::vector<SourceView> State::Sources() const {
   std::vector<SourceView> views;
+  const Admission admission = machine_->admission();
   for (const auto& source : curriculum().sources()) {
     views.push_back(ViewOf(*source, machine_->sources()[source->id().value]));
     if (source->settings().purpose != codec::Purpose::kTrain) continue;
-    views.back().outstanding_max = machine_->AdmissionLimitShown(*source);
+    views.back().outstanding_max = admission.LimitShown(*source);
   }
   return views;
 }
