@@ -138,6 +138,8 @@ def to_numpy(value: Any) -> Tuple["np.ndarray[Any, Any]", str]:
 
             return value.view(torch.int16).numpy().view(np.uint16), "bfloat16"
         value = value.numpy()
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError("a masked array would lose its mask: fill it (numpy.ma.filled) or drop what is masked")
     array = np.asarray(value)
     known = _NATIVE.get(array.dtype)
     if known is not None and array.flags.c_contiguous and known != "float64":
@@ -249,6 +251,8 @@ def _ragged(name: str, column: Column, tokens: int, path: str) -> Encoded:
         raise InvalidRollout(f"{path}.dtype", f"of {name}: {error}") from None
     if values.ndim == 0:
         raise InvalidRollout(f"{path}.bytes", f"of {name} are one value, must be an array of them")
+    if isinstance(column.array.offsets, np.ma.MaskedArray):
+        raise InvalidRollout(f"{path}.bytes", f"of {name}: offsets are a masked array, whose mask would be lost")
     try:
         offsets = np.ascontiguousarray(column.array.offsets, dtype=np.uint32)
     except (TypeError, ValueError, OverflowError) as error:

@@ -286,6 +286,7 @@ class LeaseKeeper:
         with self._condition:
             acquiring = self._acquiring
             self._leases.update((lease.assignment.attempt_id, lease) for lease in leases)
+            self._condition.notify_all()  # the renewing thread: these leases may be shorter
         if acquiring:
             self.handed_out.put(leases)
         else:
@@ -299,9 +300,12 @@ class LeaseKeeper:
         while True:
             with self._condition:
                 self._condition.wait_for(lambda: self._closed or self._opened is not None)
-                opened = self._opened or wire.OpenSessionResponse()
-                interval = opened.renew_interval_ms / 1000 or RENEW_INTERVAL_S
-                self._condition.wait_for(lambda: self._closed, interval)
+                begin, left = time.monotonic(), 1.0
+                while left > 0 and not self._closed:
+                    interval = self._renew_interval_s()
+                    left = begin + interval - time.monotonic()
+                    if left > 0:
+                        self._condition.wait(left)
                 if self._closed:
                     break
                 leases = list(self._leases.values())
@@ -311,6 +315,13 @@ class LeaseKeeper:
                 except _errors.ForebayError as error:
                     log.warning("actor %s could not renew its leases: %s", self.name, error)
         meter().leave_thread()
+
+    def _renew_interval_s(self) -> float:
+        """As the daemon says, but often enough for the shortest lease that two renewals may be lost."""
+        opened = self._opened or wire.OpenSessionResponse()
+        interval = opened.renew_interval_ms / 1000 or RENEW_INTERVAL_S
+        shortest = min((lease.assignment.lease_ms for lease in self._leases.values()), default=0)
+        return max(min(interval, shortest / 3000), 0.01) if shortest else interval
 
     def _renew_call(self, leases: List[Lease], interval: float) -> None:
         request = wire.RenewRequest(

@@ -110,7 +110,7 @@ def items(dataset: Dataset) -> Iterator[Any]:
             yield from batch.to_pylist()
     elif plain.endswith((".jsonl", ".ndjson", ".json")):
         opener: Any = gzip.open if path.endswith(".gz") else open
-        with opener(path, "rt", encoding="utf-8") as file:
+        with opener(path, "rt", encoding="utf-8-sig") as file:  # a byte order mark is no content
             if plain.endswith(".json"):
                 yield from json.load(file)
                 return

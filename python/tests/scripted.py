@@ -45,6 +45,7 @@ class ScriptedDaemon:
         self.answers = {}  # method: a list of messages or statuses, used up before the usual answer
         self.fetched = []  # FetchRequests
         self.micro_batch = None  # FetchRequest -> list of FetchFrame
+        self.renew_interval_ms = 50
         self.server = grpc.server(futures.ThreadPoolExecutor(32), options=[("grpc.so_reuseport", 0)])
         self.server.add_generic_rpc_handlers((_Handlers(self),))
         self.target = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
@@ -99,7 +100,7 @@ class ScriptedDaemon:
         if answer is not None:
             return answer
         if name == "OpenSession":
-            return actor.OpenSessionResponse(run=1, renew_interval_ms=50)
+            return actor.OpenSessionResponse(run=1, renew_interval_ms=self.renew_interval_ms)
         if name == "Acquire":
             return self.acquire(request)
         if name == "Renew":

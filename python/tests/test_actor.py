@@ -254,6 +254,18 @@ def test_renewals_carry_progress_and_the_clients_cost(scripted):
     assert run.usage().pushed_bytes > 0
 
 
+def test_short_leases_are_renewed_more_often_than_the_daemon_asks(scripted):
+    scripted.renew_interval_ms = 60_000
+    scripted.assign(1, lease_ms=300)
+
+    async def body(a):
+        while len(scripted.requests("Renew")) < 2:
+            await asyncio.sleep(0.01)  # poll: the next renewal
+        await a.push(rollout(), reward=1)
+
+    assert asyncio.run(asyncio.wait_for(work_on(scripted.connect(), 1, body), 30)) == [None]
+
+
 def test_a_session_that_the_daemon_forgot_is_opened_again(scripted):
     scripted.assign(1)
     scripted.answers["Acquire"] = [(grpc.StatusCode.NOT_FOUND, "session: is not open")]

@@ -6,6 +6,7 @@ import pytest
 from forebay._messages import types as wire
 
 TOKENS = np.arange(10, dtype=np.uint32)
+MASKED = np.ma.masked_less(np.arange(10, dtype=np.float32), 2)
 
 
 def encoded(rollout, **options):
@@ -137,6 +138,10 @@ def test_any_layout_in_memory_becomes_the_same_bytes():
         ("columns[2].dtype", lambda: fb.Rollout(TOKENS, prompt_tokens=4, x=fb.Ragged([None], np.zeros(11)))),
         ("columns[2].bytes", lambda: fb.Rollout(TOKENS, prompt_tokens=4, x=fb.Column(None, domain="blob"))),
         ("columns[2].bytes", lambda: fb.Rollout(TOKENS, prompt_tokens=4, x="\ud800")),
+        ("sequences[0].tokens", lambda: fb.Rollout(np.ma.masked_equal(TOKENS, 3), prompt_tokens=4)),
+        ("columns[2].dtype", lambda: fb.Rollout(TOKENS, prompt_tokens=4, values=MASKED)),
+        ("columns[2].dtype", lambda: fb.Rollout(TOKENS, prompt_tokens=4, x=fb.Ragged(MASKED, np.zeros(11)))),
+        ("columns[2].bytes", lambda: fb.Rollout(TOKENS, prompt_tokens=4, x=fb.Ragged([1], np.ma.zeros(11)))),
     ],
 )
 def test_what_is_wrong_is_named(field, make):

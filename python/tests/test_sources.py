@@ -48,6 +48,8 @@ def test_files(tmp_path):
     for name in ("a.jsonl", "a.json", "a.jsonl.gz"):
         assert list(_sources.items(str(tmp_path / name))) == items
         assert list(_sources.items(tmp_path / name)) == items
+    (tmp_path / "mark.jsonl").write_text(lines, encoding="utf-8-sig")
+    assert list(_sources.items(tmp_path / "mark.jsonl")) == items
     (tmp_path / "bad.jsonl").write_text('{"q": 1}\n{"q": \n')
     with pytest.raises(ValueError, match=r"bad.jsonl:2"):
         list(_sources.items(tmp_path / "bad.jsonl"))

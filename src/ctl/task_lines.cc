@@ -19,7 +19,8 @@ constexpr double kWholeMax =
 bool TaskLines::Next(v1::Task* task) {
   std::string line;
   while (status_.ok() && std::getline(*in_, line)) {
-    ++line_;
+    constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+    if (++line_ == 1 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
     if (absl::StripAsciiWhitespace(line).empty()) continue;
     if (auto status = Parse(line, task); !status.ok()) {
       status_ = absl::InvalidArgumentError(

@@ -31,6 +31,15 @@ absl::StatusOr<codec::SourceSettings> Wanted(const v1::PutSourceRequest& request
   return FromWire(merged);
 }
 
+// The clients of this project renew more often then; others may go by the interval alone.
+void WarnOfShortLeases(const codec::SourceSettings& settings, uint64_t interval_ms) {
+  if (settings.lease_min_ms > interval_ms) return;
+  Log(LogLevel::kWarning, "leases may be over before the next renewal",
+      {{"source", settings.name},
+       {"lease.min_ms", settings.lease_min_ms},
+       {"renew.interval_ms", interval_ms}});
+}
+
 void PutSource(ServiceContext* context, v1::PutSourceRequest request,
                TypedResponder<v1::PutSourceResponse> responder) {
   auto settings = Wanted(request, *context->catalog->Get());
@@ -48,6 +57,7 @@ void PutSource(ServiceContext* context, v1::PutSourceRequest request,
         }
         Log(LogLevel::kInfo, reply.created ? "source created" : "source changed",
             {{"source", settings.name}, {"paused", settings.paused ? "true" : "false"}});
+        WarnOfShortLeases(settings, context->renew_interval_ms);
         v1::PutSourceResponse response;
         response.set_source(reply.source.value);
         response.set_created(reply.created);

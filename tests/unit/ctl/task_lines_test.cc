@@ -28,6 +28,15 @@ TEST(TaskLinesTest, ReadsIdsOfTextAndNumbersAndKeepsTheLine) {
   EXPECT_TRUE(lines.status().ok()) << lines.status();
 }
 
+TEST(TaskLinesTest, AByteOrderMarkIsNoContent) {
+  std::istringstream in("\xef\xbb\xbf{\"id\": \"a\"}\n{\"id\": \"b\"}");
+  TaskLines lines(&in, {});
+  v1::Task task;
+  ASSERT_TRUE(lines.Next(&task)) << lines.status();
+  EXPECT_EQ(task.payload(), "{\"id\": \"a\"}");
+  EXPECT_TRUE(lines.Next(&task)) << lines.status();
+}
+
 TEST(TaskLinesTest, LinesAreNumberedIfThatIsWanted) {
   std::istringstream in("{\"a\": 1}\n\n{\"a\": 2}\n");
   TaskLines lines(&in, {.id = ""});
