@@ -10,7 +10,8 @@
 //
 // Trainer and Step are thread-safe; a MicroBatchReader belongs to one thread. The client outlives
 // the trainer, the trainer its steps, a step its readers. Calls of an older generation fail with
-// ABORTED: another process took this rank's place.
+// ABORTED: another process took this rank's place. DATA_LOSS says that bytes of the step could not
+// be read back: the daemon plans it without them under the next revision, so open the step again.
 #pragma once
 
 #include <cstdint>

@@ -18,6 +18,7 @@ from ._daemon import Daemon
 from ._errors import (
     Cancelled,
     Conflict,
+    DataLost,
     DeadlineExceeded,
     FencedTrainer,
     ForebayError,

@@ -60,6 +60,11 @@ class FencedTrainer(ForebayError):
     """A newer start of the trainer has taken over; this process must stop training."""
 
 
+class DataLost(ForebayError):
+    """Bytes of a step could not be read back; the message names the rollout. The daemon drops it and plans the step
+    without it: give up the gradients of the step, and go on with the loop over `steps()`, which gives it again."""
+
+
 class NotAllowed(ForebayError, PermissionError):
     """The token is missing, unknown, or of a role that may not do this."""
 
@@ -80,6 +85,7 @@ _BY_CODE: Dict[grpc.StatusCode, Type[ForebayError]] = {
     grpc.StatusCode.UNAUTHENTICATED: NotAllowed,
     grpc.StatusCode.RESOURCE_EXHAUSTED: Overloaded,
     grpc.StatusCode.UNAVAILABLE: Unavailable,
+    grpc.StatusCode.DATA_LOSS: DataLost,
 }
 _BY_NUMBER = {code.value[0]: code for code in grpc.StatusCode}
 

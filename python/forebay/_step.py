@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
@@ -90,6 +91,7 @@ class Step:
         self.waited_for = waited_for
         self.plan_hash = plan.plan_hash
         self.state = "open"  # then "committed" or "aborted"
+        self.lost = False  # bytes of this plan are lost: see DataLost
         self._mini_batches = [MiniBatch(self, i, m) for i, m in enumerate(plan.mini_batches)]
         self._put: Dict[Tuple[int, int], List[str]] = {}
         self._ahead: Optional[Tuple[List[Tuple[int, int]], Fetch]] = None
@@ -111,7 +113,8 @@ class Step:
         They are columns of that micro-batch from now on: `step.put(mb, old_logprobs=...)`.
         """
         message = put_message(mb, columns, self._trainer.generation, self.number, self._trainer.mesh.dp_rank)
-        self._trainer._call("PutColumns", message, wire.PutColumnsResponse)
+        with self._noting_loss():
+            self._trainer._call("PutColumns", message, wire.PutColumnsResponse)
         names = self._put.setdefault((mb.mini_batch, mb.index), [])
         names += [name for name in columns if name not in names]
         rows = len(mb.columns["tokens"]) if "tokens" in mb.columns else mb.num_tokens
@@ -124,7 +127,8 @@ class Step:
         request = wire.CommitStepRequest(
             generation=self._trainer.generation, step=self.number, revision=self.revision
         )
-        response = self._trainer._call("CommitStep", request, wire.CommitStepResponse)
+        with self._noting_loss():
+            response = self._trainer._call("CommitStep", request, wire.CommitStepResponse)
         self.state = "committed"
         self.next_version = version_of(response.next_version or self._plan.next_version)
         self._trainer._committed(self)
@@ -189,7 +193,19 @@ class Step:
             # A pass by mini-batches: go on with those that follow.
             self._ahead = (places + rest, self._fetch(places + rest))
             return self._take_ahead(len(places))
-        return iter(self._fetch(places))
+        return self._noted(self._fetch(places))
+
+    def _noted(self, fetch: Fetch) -> Iterator[MicroBatch]:
+        with self._noting_loss():
+            yield from fetch
+
+    @contextlib.contextmanager
+    def _noting_loss(self) -> Iterator[None]:
+        try:
+            yield
+        except _errors.DataLost:
+            self.lost = True
+            raise
 
     def _rest_after(self, places: List[Tuple[int, int]]) -> List[Tuple[int, int]]:
         everything = self._places()
@@ -202,7 +218,8 @@ class Step:
             if self._ahead is None:
                 raise _errors.Conflict(f"step {self.number}: another pass began, or the step is {self.state}")
             coming, fetch = self._ahead
-            mb = fetch.next()
+            with self._noting_loss():
+                mb = fetch.next()
             coming.pop(0)
             if not coming:
                 self._drop()

@@ -142,7 +142,8 @@ class Trainer:
         """Steps from the next one on, `count` of them or without end.
 
         Each comes sealed, and its micro-batches are fetched ahead. Raises DeadlineExceeded with the
-        reason when a step could not be filled within `step_timeout` seconds.
+        reason when a step could not be filled within `step_timeout` seconds. A step of which bytes
+        were lost (DataLost) comes again, planned without them, if the loop goes on after it.
         """
         if not self.generation:
             raise RuntimeError("use the trainer in a with statement: with run.trainer(...) as t:")
@@ -154,7 +155,8 @@ class Trainer:
                 if following not in self._opening and (end is None or following < end):
                     self._opening[following] = _Opening(self, following)
             yield step
-            number += 1
+            if not step.lost:
+                number += 1
 
     def announce(self, version: Union[int, Version], where: str = "") -> None:
         """Says that weights are coming, so that actors can cut work that would be too stale."""

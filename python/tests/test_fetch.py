@@ -141,6 +141,29 @@ def test_a_refused_micro_batch_raises_and_the_stream_goes_on(daemon):
         assert numbers(step) == ALL
 
 
+def test_a_step_that_lost_bytes_comes_again_under_its_new_revision(daemon):
+    def lossy(request):
+        if request.revision == 2 and request.micro_batch == 2:
+            code = grpc.StatusCode.DATA_LOSS.value[0]
+            return [wire.FetchFrame(last=True, error_code=code, error_message="step 1: rollout 0x5: gone")]
+        return frames_of(request)
+
+    daemon.micro_batch = lossy
+    (first,) = daemon.answers["OpenStep"]
+    again = wire.OpenStepResponse.decode(first.encode())
+    again.revision = 3
+    daemon.answers["OpenStep"].append(again)
+    seen = []
+    with daemon.connect().trainer(groups=1) as t:
+        for step in t.steps(1):
+            try:
+                assert numbers(step) == ALL
+            except fb.DataLost as error:
+                assert "rollout 0x5" in str(error) and step.lost
+            seen.append((step.number, step.revision))
+    assert seen == [(1, 2), (1, 3)]
+
+
 def test_an_answer_that_contradicts_its_layout_is_refused(daemon):
     def micro_batch(request):
         frames = frames_of(request)

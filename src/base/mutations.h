@@ -11,6 +11,7 @@ struct Mutations {
   bool ignore_lag = false;          // at reservation
   bool ignore_generations = false;  // calls of trainers that were replaced
   bool replan_in_place = false;     // an open step packed anew without a new revision
+  bool keep_damaged = false;        // a lost rollout that its step gives back is ready again
 };
 
 }  // namespace forebay

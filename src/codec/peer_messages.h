@@ -155,7 +155,17 @@ struct Reserved {
   }
 };
 
-using ToLedger = std::variant<Reserved>;
+// Rollouts that the step holds are lost: it is to give their groups back.
+struct RolloutsLost {
+  StepId step;
+  std::vector<RolloutId> rollouts;
+  template <class A>
+  void Fields(A& a) {
+    a(step, rollouts);
+  }
+};
+
+using ToLedger = std::variant<Reserved, RolloutsLost>;
 
 // Why nothing of a source moves in a shard: nothing is ready, nobody generates. The more it asks of
 // people, the later it stands.

@@ -29,6 +29,9 @@ struct Globals {
 void AddGlobals(CLI::App* app, Globals* globals) {
   app->add_option("-a,--address", globals->address,
                   "The daemon: HOST:PORT or unix:/path/of/the/socket")
+      ->check([](const std::string& address) {
+        return std::string(address.empty() ? "is empty; HOST:PORT or unix:/path" : "");
+      })
       ->envname("FOREBAY_ADDRESS")
       ->capture_default_str();
   app->add_option("-o,--output", globals->output, "table for people, json for programs")
@@ -139,6 +142,7 @@ int Run(const std::vector<std::string>& arguments, std::ostream& out, std::ostre
   AddSources(&commands);
   AddTasks(&commands);
   AddRollouts(&commands);
+  AddDrops(&commands);
   AddProcesses(&commands);
   AddSteps(&commands);
   AddConfig(&commands);

@@ -86,11 +86,15 @@ void AddSources(Commands* commands);
 void AddTasks(Commands* commands);
 void AddTaskLoad(Commands* commands, CLI::App* tasks);
 void AddRollouts(Commands* commands);
+void AddDrops(Commands* commands);
 void AddProcesses(Commands* commands);
 void AddSteps(Commands* commands);
 void AddConfig(Commands* commands);
 void AddEvals(Commands* commands);
 void AddVerify(Commands* commands);
+
+// Who asks for a change, for the daemon's log: user@host.
+std::string Who();
 
 // Asks for pages until `limit` entries are there. `list` is the response's repeated field, by its
 // mutable accessor.

@@ -50,13 +50,6 @@ struct SetArguments {
   bool dry_run = false;
 };
 
-std::string Who() {
-  const char* user = std::getenv("USER");
-  char host[256] = {};
-  if (gethostname(host, sizeof(host) - 1) != 0) host[0] = '\0';
-  return absl::StrCat(user == nullptr ? std::to_string(getuid()) : std::string(user), "@", host);
-}
-
 absl::Status Set(Context& context, const SetArguments& arguments) {
   v1::SetConfigRequest request;
   for (const std::string& value : arguments.values) {
@@ -85,6 +78,13 @@ absl::Status Set(Context& context, const SetArguments& arguments) {
 }
 
 }  // namespace
+
+std::string Who() {
+  const char* user = std::getenv("USER");
+  char host[256] = {};
+  if (gethostname(host, sizeof(host) - 1) != 0) host[0] = '\0';
+  return absl::StrCat(user == nullptr ? std::to_string(getuid()) : std::string(user), "@", host);
+}
 
 void AddConfig(Commands* commands) {
   auto* config = commands->root()->add_subcommand("config", "The daemon's settings");

@@ -46,25 +46,8 @@ struct LeaseArguments {
   uint32_t limit = kLimit;
 };
 
-// Sessions are shown in hex.
-absl::StatusOr<uint64_t> ParseHex(const std::string& text) {
-  uint64_t value = 0;
-  size_t read = 0;
-  for (const char c : text) {
-    const int digit = std::isdigit(static_cast<unsigned char>(c)) ? c - '0'
-                      : c >= 'a' && c <= 'f'                      ? c - 'a' + 10
-                                                                  : -1;
-    if (digit < 0 || read++ == 16) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--session: is '", text, "', must be 16 hex digits as `buffer-ctl actors` shows them"));
-    }
-    value = value << 4 | static_cast<uint64_t>(digit);
-  }
-  return value;
-}
-
 absl::Status ListLeases(Context& context, const LeaseArguments& arguments) {
-  auto session = ParseHex(arguments.session);
+  auto session = ParseHex("--session", arguments.session, "actors");
   if (!session.ok()) return session.status();
   v1::ListLeasesRequest request;
   request.set_session(*session);

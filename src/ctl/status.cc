@@ -43,6 +43,12 @@ void Print(const v1::GetStatusResponse& s, std::ostream& out) {
        absl::StrCat(BytesText(s.payload_bytes()), " of ", BytesText(s.payload_bytes_max()), " (",
                     used > 0 && used < 0.1 ? "below 0.1" : Decimal(used), "%), daemon ",
                     BytesText(s.resident_bytes())));
+  if (s.rollouts_damaged() > 0) {
+    line("damaged",
+         absl::StrCat(
+             s.rollouts_damaged(), s.rollouts_damaged() == 1 ? " rollout" : " rollouts",
+             " dropped, whose bytes could not be read back; by source: buffer-ctl sources"));
+  }
   for (const std::string& wait : s.waits()) line("waits", wait);
 }
 

@@ -98,7 +98,7 @@ absl::Status State::CheckOne(const FromShard& c) const {
 absl::Status State::Run(const FromShard& c, Tag tag, Effects* effects) {
   codec::PeerInbox& inbox = channels_[c.shard.value].inbox;
   if (inbox.Accept(c.number)) {
-    std::visit([&](const codec::Reserved& m) { TakeReserved(c.shard, m, effects); }, c.message);
+    std::visit([&](const auto& m) { Take(c.shard, m, effects); }, c.message);
   }
   effects->acknowledge_shards.emplace_back(c.shard, inbox.last());
   Answer(tag, StatusReply{}, effects);

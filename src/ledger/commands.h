@@ -223,8 +223,17 @@ struct ReportAdoption {
   }
 };
 
-using Command =
-    std::variant<PutSource, AttachTrainer, OpenStep, RequestGroups, FromShard, ShardAcknowledged,
-                 PutAdvantages, PutColumns, CommitStep, AbortStep, PublishVersion, ReportAdoption>;
+// Columns that were written to steps, and cannot be read back any more.
+struct DropDamaged {
+  std::vector<PayloadId> payloads;
+  template <class A>
+  void Fields(A& a) {
+    a(payloads);
+  }
+};
+
+using Command = std::variant<PutSource, AttachTrainer, OpenStep, RequestGroups, FromShard,
+                             ShardAcknowledged, PutAdvantages, PutColumns, CommitStep, AbortStep,
+                             PublishVersion, ReportAdoption, DropDamaged>;
 
 }  // namespace forebay::ledger

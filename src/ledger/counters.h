@@ -10,7 +10,8 @@ namespace forebay::ledger {
 struct Counters {
   uint64_t steps_opened = 0;
   uint64_t steps_sealed = 0;
-  uint64_t steps_replanned = 0;
+  uint64_t steps_replanned = 0;  // by trainers ...
+  uint64_t steps_damaged = 0;    // ... and because bytes of theirs were lost
   uint64_t steps_committed = 0;
   uint64_t steps_aborted = 0;
   uint64_t steps_unpackable = 0;  // aborted because their groups could not be packed
@@ -29,10 +30,10 @@ struct Counters {
   bool operator==(const Counters&) const = default;
   template <class A>
   void Fields(A& a) {
-    a(steps_opened, steps_sealed, steps_replanned, steps_committed, steps_aborted, steps_unpackable,
-      groups_requested, groups_reserved, groups_returned, groups_committed, rollouts_committed,
-      tokens_committed, loss_tokens_committed, filler_micro_batches, stale_answers, columns_written,
-      generations, versions_published);
+    a(steps_opened, steps_sealed, steps_replanned, steps_damaged, steps_committed, steps_aborted,
+      steps_unpackable, groups_requested, groups_reserved, groups_returned, groups_committed,
+      rollouts_committed, tokens_committed, loss_tokens_committed, filler_micro_batches,
+      stale_answers, columns_written, generations, versions_published);
   }
 };
 

@@ -99,6 +99,7 @@ absl::Status PlanHolds(const Step& step) {
 }
 
 absl::Status LiveStepHolds(const Step& step) {
+  if (step.lost >= step.revision) return Broken("its revision held what is lost");
   FOREBAY_RETURN_IF_ERROR(HeldHolds(step));
   const bool complete = step.spec.groups > 0 ? step.groups.size() == step.spec.groups
                                              : step.totals.tokens >= step.spec.tokens;

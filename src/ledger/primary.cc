@@ -52,9 +52,9 @@ void Primary::Account(const Command& command, const Effects& effects) {
   } else if (const auto* from = std::get_if<FromShard>(&command)) {
     // What it has is not for this step (too old, say). Asking again would only be answered the
     // same.
-    const auto& reserved = std::get<codec::Reserved>(from->message);
-    if (reserved.groups.empty() && from->shard.value < shards_.size()) {
-      shards_[from->shard.value].dry_for = reserved.step;
+    const auto* reserved = std::get_if<codec::Reserved>(&from->message);
+    if (reserved != nullptr && reserved->groups.empty() && from->shard.value < shards_.size()) {
+      shards_[from->shard.value].dry_for = reserved->step;
     }
   } else if (const auto* open = std::get_if<OpenStep>(&command)) {
     for (Shard& shard : shards_) {

@@ -56,7 +56,7 @@ absl::Status State::Run(const RequestGroups& c, Tag tag, Effects* effects) {
 // requests. An answer to a request that is not known any more needs no word: the channel keeps the
 // order, so the Unreserve that went out when the request was dropped reaches the shard after the
 // request did.
-void State::TakeReserved(ShardId shard, const codec::Reserved& reserved, Effects* effects) {
+void State::Take(ShardId shard, const codec::Reserved& reserved, Effects* effects) {
   Step* held = FindStep(reserved.step);
   if (held != nullptr) {
     const auto request = std::find_if(
@@ -73,6 +73,44 @@ void State::TakeReserved(ShardId shard, const codec::Reserved& reserved, Effects
     }
   }
   ++counters_.stale_answers;
+}
+
+// A step that is over, or that gave the groups back meanwhile, needs nothing: the shard drops what
+// is lost when it hears of that.
+void State::Take(ShardId, const codec::RolloutsLost& lost, Effects* effects) {
+  Step* held = FindStep(lost.step);
+  if (held == nullptr || !held->live()) return;
+  const bool holds = std::ranges::any_of(held->rollouts, [&lost](const HeldRollout& rollout) {
+    return std::ranges::find(lost.rollouts, rollout.rollout) != lost.rollouts.end();
+  });
+  if (holds) PlanWithoutLost(*held, effects);
+}
+
+absl::Status State::CheckOne(const DropDamaged&) const { return absl::OkStatus(); }
+
+absl::Status State::Run(const DropDamaged& c, Tag tag, Effects* effects) {
+  for (auto& [id, step] : steps_) {
+    const bool holds = std::ranges::any_of(step.written, [&c](const auto& of_micro_batch) {
+      return std::ranges::any_of(of_micro_batch.second, [&c](const WrittenColumn& column) {
+        return column.payload != PayloadId() &&
+               std::ranges::find(c.payloads, column.payload) != c.payloads.end();
+      });
+    });
+    if (holds) PlanWithoutLost(step, effects);
+  }
+  Answer(tag, StatusReply{}, effects);
+  return absl::OkStatus();
+}
+
+// The same groups come back first, for they are the oldest that are ready.
+void State::PlanWithoutLost(Step& step, Effects* effects) {
+  step.lost = step.revision;
+  step.revision = Revision(step.revision.value + 1);
+  step.state = StepState::kOpen;
+  ++counters_.steps_damaged;
+  effects->steps_changed.push_back(step.step);
+  SendVersionState(effects);  // before the shards judge what comes back
+  Return(step, effects);
 }
 
 std::vector<ShardId> State::ShardsOf(const Step& step) const {

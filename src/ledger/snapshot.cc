@@ -1,4 +1,4 @@
-// The bytes of a ledger. Format 1.
+// The bytes of a ledger. Format 2.
 #include "base/check.h"
 #include "base/hash.h"
 #include "ledger/state.h"
@@ -6,7 +6,7 @@
 namespace forebay::ledger {
 namespace {
 
-constexpr uint32_t kFormat = 1;
+constexpr uint32_t kFormat = 2;
 
 }  // namespace
 

@@ -53,6 +53,12 @@ absl::Status State::CheckRevision(StepId id, Revision revision) const {
         held != nullptr ? held->failure : "", "; the next to commit is ", next_step_.value));
   }
   if (held->revision != revision) {
+    if (revision != Revision() && revision <= held->lost) {
+      return absl::DataLossError(absl::StrCat("revision: ", revision.value, " of step ", id.value,
+                                              " held bytes that are lost; revision ",
+                                              held->revision.value,
+                                              " does without them: open the step again"));
+    }
     return absl::AbortedError(absl::StrCat("revision: ", revision.value, ", step ", id.value,
                                            " has revision ", held->revision.value));
   }

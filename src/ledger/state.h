@@ -159,6 +159,7 @@ class State {
   absl::Status Run(const AbortStep& c, Tag tag, Effects* effects);
   absl::Status Run(const PublishVersion& c, Tag tag, Effects* effects);
   absl::Status Run(const ReportAdoption& c, Tag tag, Effects* effects);
+  absl::Status Run(const DropDamaged& c, Tag tag, Effects* effects);
 
   absl::Status CheckOne(const PutSource& c) const;
   absl::Status CheckOne(const AttachTrainer& c) const;
@@ -172,6 +173,7 @@ class State {
   absl::Status CheckOne(const AbortStep& c) const;
   absl::Status CheckOne(const PublishVersion& c) const;
   absl::Status CheckOne(const ReportAdoption& c) const;
+  absl::Status CheckOne(const DropDamaged& c) const;
 
   Step* FindStep(StepId step);
   absl::Status CheckSpec(const StepSpec& spec) const;
@@ -187,7 +189,10 @@ class State {
   bool HoldsPlace(const AttachTrainer& c) const;
   void Begin(const OpenStep& c, const StepSpec& spec);
   absl::Status Replan(Step& step, Generation generation, const StepSpec& spec, Effects* effects);
-  void TakeReserved(ShardId shard, const codec::Reserved& reserved, Effects* effects);
+  void Take(ShardId shard, const codec::Reserved& reserved, Effects* effects);
+  void Take(ShardId shard, const codec::RolloutsLost& lost, Effects* effects);
+  // Under a new revision the step reserves again; what is lost does not come back.
+  void PlanWithoutLost(Step& step, Effects* effects);
   // Seals the step if it holds enough, or lets it wait for advantages.
   void SealIfComplete(Step& step, Effects* effects);
   void Seal(Step& step, Effects* effects);

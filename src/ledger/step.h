@@ -115,6 +115,7 @@ struct Step {
   PolicyVersion train_version;
   PolicyVersion next_version;  // that its commit makes
   std::string failure;         // why it was aborted
+  Revision lost;               // the last one that ended because bytes of it were lost; 0: none
 
   // In the order of arrival while it is open; from then on ordered by (oldest version, task,
   // group).
@@ -153,7 +154,7 @@ struct Step {
 
   template <class A>
   void Fields(A& a) {
-    a(step, state, revision, generation, spec, train_version, next_version, failure, groups,
+    a(step, state, revision, generation, spec, train_version, next_version, failure, lost, groups,
       rollouts, sequences, requests, totals, mini_batches, filler_micro_batches, rollouts_by_lag,
       reward_mean, plan_hash, written);
   }

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "base/ids.h"
 
 namespace forebay::node {
@@ -27,7 +27,8 @@ class DeadBytes {
     std::vector<PayloadId> contents;
     std::vector<PayloadId> wanted;
   };
-  virtual absl::Status Recovered(const Named& named) = 0;
+  // The payloads of them that are lost.
+  virtual absl::StatusOr<std::vector<PayloadId>> Recovered(const Named& named) = 0;
   // A step will fetch these.
   virtual void Want(const std::vector<PayloadId>& payloads) = 0;
 };

@@ -186,7 +186,26 @@ DeadBytes::Named Engine::NamedByState() const {
   return named;
 }
 
+void Engine::DropLost(const std::vector<PayloadId>& lost) {
+  if (lost.empty()) return;
+  ledger_.serial.Post([this, lost] {
+    ledger_.loop->Propose(NowMs(), 0, ledger::DropDamaged{.payloads = lost});
+  });
+  for (auto& shard : shards_) {
+    shard->serial.Post([s = shard.get(), lost] {
+      const std::vector<shard::DamagedPayload> found = s->state.FindPayloads(lost);
+      for (size_t at = 0; at < found.size(); at += shard::kEntriesMax) {
+        const size_t end = std::min<size_t>(at + shard::kEntriesMax, found.size());
+        const auto first = found.begin() + static_cast<std::ptrdiff_t>(at);
+        const auto last = found.begin() + static_cast<std::ptrdiff_t>(end);
+        s->loop->Propose(NowMs(), 0, shard::DropDamaged{.payloads = {first, last}});
+      }
+    });
+  }
+}
+
 absl::Status Engine::Begin(Journal* journal) {
+  std::vector<PayloadId> lost;
   LogPosition ledger_applied;
   std::vector<LogPosition> applied(shards_.size());
   if (journal != nullptr) {
@@ -201,7 +220,9 @@ absl::Status Engine::Begin(Journal* journal) {
     std::vector<const shard::State*> shards;
     for (const auto& shard : shards_) shards.push_back(&shard->state);
     if (auto status = CheckRecovered(ledger_.state, shards); !status.ok()) return status;
-    if (auto status = dead_->Recovered(NamedByState()); !status.ok()) return status;
+    auto recovered = dead_->Recovered(NamedByState());
+    if (!recovered.ok()) return recovered.status();
+    lost = *std::move(recovered);
   }
   if (auto status = ledger_.Begin(journal, ledger_applied); !status.ok()) return status;
   for (size_t i = 0; i < shards_.size(); ++i) {
@@ -210,6 +231,7 @@ absl::Status Engine::Begin(Journal* journal) {
   // Messages that were not acknowledged before the end of the last process.
   ledger_.serial.Post([this] { ledger_.loop->Resend(); });
   for (auto& shard : shards_) shard->serial.Post([s = shard.get()] { s->loop->Resend(); });
+  DropLost(lost);
   timer_ = std::thread([this] { TimerThread(); });
   return absl::OkStatus();
 }

@@ -217,6 +217,9 @@ class Engine {
   void NextInRound(std::unique_ptr<Round> round);
   void Visit(Shard& shard, uint32_t wait_ms, std::unique_ptr<Round> round);
   DeadBytes::Named NamedByState() const;
+  // Each machine lets go of those that it names; the next start does it again if this one ends
+  // before.
+  void DropLost(const std::vector<PayloadId>& lost);
   static absl::Status LogFull(const std::string& machine, const LogQueue& queue);
   void TimerThread();
   void TickAll();

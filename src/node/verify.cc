@@ -136,6 +136,11 @@ absl::Status Verification::LookAtSegments() {
   });
   std::unique_lock lock(mutex);
   changed.wait(lock, [&found] { return found.has_value(); });
+  if (absl::IsDataLoss(found->status())) {
+    report_.damage.emplace_back(found->status().message());
+    report_.may_start = false;
+    return absl::OkStatus();
+  }
   if (!found->ok()) return found->status();
   const storage::StoreRecovery& recovery = **found;
   report_.segments = recovery.segments;

@@ -57,7 +57,7 @@ static_assert(sizeof(AttemptRecord) <= 56, "the memory of a rollout is promised 
 enum class GroupState : uint8_t { kOpen, kReady, kReserved, kClosed };
 
 // Why a group is closed, for those who still work on it.
-enum class CloseReason : uint8_t { kNone, kComplete, kTaskRemoved, kRewound, kBudget };
+enum class CloseReason : uint8_t { kNone, kComplete, kTaskRemoved, kRewound, kBudget, kOperator };
 
 struct GroupRecord {
   // Bits of `flags`.
@@ -108,6 +108,8 @@ struct RolloutRecord {
   static constexpr uint8_t kRewarded = 1;
   static constexpr uint8_t kMasked =
       2;  // truncated, by a source that masks those: baseline, no loss
+  static constexpr uint8_t kDamaged =
+      4;  // its payload is lost: it goes when its step gives it back
 
   uint32_t slot_state = 0;
   uint32_t link = kNone;

@@ -1,6 +1,7 @@
 #include "server/acquire.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "codec/actor_messages.h"
 #include "forebay/v1/actor.pb.h"
 #include "server/grpc/typed.h"
+#include "server/log.h"
 #include "server/policy_messages.h"
 #include "server/wire_ids.h"
 
@@ -136,6 +138,25 @@ void Answer(ServiceContext* context, const shard::AssignReply& reply, Responder*
   responder->Reply(grpc::ByteBuffer(&out, 1));
 }
 
+// Or the next holder of the attempt would wait for the same bytes in vain.
+void DropLost(ServiceContext* context, const shard::AssignReply& reply, const absl::Status& why) {
+  const std::vector<PayloadId> lost = storage::LostOf(why);
+  std::map<ShardId, shard::DropDamaged> drops;
+  for (const shard::Assignment& assignment : reply.assignments) {
+    if (std::ranges::find(lost, assignment.partial) == lost.end()) continue;
+    drops[assignment.attempt.shard()].payloads.push_back({assignment.attempt, assignment.partial});
+  }
+  for (auto& [shard, drop] : drops) {
+    Log(LogLevel::kError, "an unfinished attempt is lost; it begins anew",
+        {{"attempts", drop.payloads.size()}, {"why", why.message()}});
+    context->engine->Ask<shard::CountReply>(shard, std::move(drop), [](shard::CountReply&& done) {
+      if (done.status.ok()) return;
+      Log(LogLevel::kWarning, "what is lost could not be dropped yet",
+          {{"why", done.status.message()}});
+    });
+  }
+}
+
 // Partial attempts may have to be read back first.
 void AnswerWhenLoaded(ServiceContext* context, shard::AssignReply&& reply, Responder responder) {
   std::vector<PayloadId> partials;
@@ -146,7 +167,8 @@ void AnswerWhenLoaded(ServiceContext* context, shard::AssignReply&& reply, Respo
   context->payloads->Load(
       std::move(partials),
       [context, reply = std::move(reply), responder = std::move(responder)](
-          absl::StatusOr<std::vector<storage::PayloadView>> /*held meanwhile*/) mutable {
+          absl::StatusOr<std::vector<storage::PayloadView>> held /* meanwhile */) mutable {
+        DropLost(context, reply, held.status());
         Answer(context, reply, &responder);
       });
 }

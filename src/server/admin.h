@@ -17,6 +17,7 @@ void AddSourceMethods(ServiceContext* context, MethodTable* methods);
 void AddTaskMethods(ServiceContext* context, MethodTable* methods);
 void AddTaskListMethods(ServiceContext* context, MethodTable* methods);
 void AddRolloutMethods(ServiceContext* context, MethodTable* methods);
+void AddDropMethods(ServiceContext* context, MethodTable* methods);
 void AddClientMethods(ServiceContext* context, MethodTable* methods);
 void AddStatusMethods(ServiceContext* context, MethodTable* methods);
 void AddEvalMethods(ServiceContext* context, MethodTable* methods);

@@ -46,6 +46,8 @@ void Fill(const Observation& seen, v1::GetStatusResponse* out) {
     out->set_groups_reserved(out->groups_reserved() + source.groups_reserved);
     out->set_rollouts_held(out->rollouts_held() + source.counters.held + source.counters.reserved);
     out->set_tasks(out->tasks() + source.tasks);
+    const auto damaged = static_cast<size_t>(shard::DropReason::kDamaged);
+    out->set_rollouts_damaged(out->rollouts_damaged() + source.counters.dropped[damaged]);
   }
 }
 

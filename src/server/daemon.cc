@@ -131,6 +131,7 @@ void Daemon::AddServices() {
   AddTaskMethods(&context_, &methods_);
   AddTaskListMethods(&context_, &methods_);
   AddRolloutMethods(&context_, &methods_);
+  AddDropMethods(&context_, &methods_);
   AddClientMethods(&context_, &methods_);
   AddEvalMethods(&context_, &methods_);
   AddStatusMethods(&context_, &methods_);

@@ -13,6 +13,8 @@ class FetchPort final : public FetchEngine {
  public:
   FetchPort(node::Engine* engine, ClientTable* clients) : engine_(engine), clients_(clients) {}
   void View(const FetchKey& key, FetchAnswer answer) override;
+  void Lost(const FetchKey& key, const FetchView& view, const absl::Status& why,
+            FetchRefusal answer) override;
   void Answering(const FetchKey& key, uint64_t bytes) override;
 
  private:

@@ -221,7 +221,8 @@ void AddSteps(const Observation& seen, MetricFamilies* out) {
   const std::pair<const char*, uint64_t> events[] = {
       {"opened", c.steps_opened},       {"sealed", c.steps_sealed},
       {"replanned", c.steps_replanned}, {"committed", c.steps_committed},
-      {"aborted", c.steps_aborted},     {"unpackable", c.steps_unpackable}};
+      {"aborted", c.steps_aborted},     {"unpackable", c.steps_unpackable},
+      {"damaged", c.steps_damaged}};
   for (const auto& [event, count] : events) {
     out->Counter("forebay_steps_total", "Steps by event.", D(count), {{"event", event}});
   }

@@ -172,7 +172,7 @@ uint64_t RunStorage::FreePayloadBytes() const {
   return taken < use.bytes_max ? use.bytes_max - taken : 0;
 }
 
-absl::Status RunStorage::Recovered(const Named& named) {
+absl::StatusOr<std::vector<PayloadId>> RunStorage::Recovered(const Named& named) {
   for (const auto& machine : journal_->recovered()) {
     notes_.push_back(absl::StrCat(machine.name, ": ", machine.log.records,
                                   " records after snapshot ", machine.log.snapshot.value, ", ",
@@ -196,12 +196,15 @@ absl::Status RunStorage::Recovered(const Named& named) {
                                    " is lost: ", found->lost[i].why));
   }
   if (!found->lost.empty()) {
-    losses_.push_back(absl::StrCat(
-        found->lost.size(), " payloads are lost: fetching their rollouts fails until their files ",
-        "are brought back from a copy and the daemon is started again"));
+    losses_.push_back(absl::StrCat(found->lost.size(),
+                                   " payloads are lost: their rollouts are dropped as 'damaged', "
+                                   "and the steps that hold them are planned anew"));
   }
   payloads_->Want(named.wanted);
-  return OpenContents(named.contents);
+  FOREBAY_RETURN_IF_ERROR(OpenContents(named.contents));
+  std::vector<PayloadId> lost;
+  for (const storage::LostPayload& payload : found->lost) lost.push_back(payload.id);
+  return lost;
 }
 
 }  // namespace forebay::server

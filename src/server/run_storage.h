@@ -71,7 +71,7 @@ class RunStorage final : public node::DeadBytes {
   uint64_t PayloadBytesMax() const override {
     return segments_ != nullptr ? 0 : payloads_->budget().use().bytes_max;
   }
-  absl::Status Recovered(const Named& named) override;
+  absl::StatusOr<std::vector<PayloadId>> Recovered(const Named& named) override;
 
  private:
   RunStorage(const node::Config& config, uint64_t run);

@@ -53,6 +53,12 @@ struct Refuser {
   std::optional<Reply> operator()(const StartEval& c) const {
     return RefuseCount(machine.CheckEval(c));
   }
+  std::optional<Reply> operator()(const DropDamaged& c) const {
+    return RefuseCount(CheckCount("payloads", c.payloads.size()));
+  }
+  std::optional<Reply> operator()(const DropByOperator& c) const {
+    return RefuseCount(machine.CheckDrop(c));
+  }
   std::optional<Reply> operator()(const SetRewards& c) const {
     // Only when none of them is of use; the state answers each.
     for (const LateReward& reward : c.rewards) {

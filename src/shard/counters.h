@@ -25,8 +25,10 @@ enum class DropReason : uint8_t {
   kBudget,    // payload memory
   kRewound,   // its branch of versions was abandoned
   kShort,     // fewer than two trainable rollouts of its group were left
+  kDamaged,   // its payload cannot be read back any more
+  kOperator,  // an operator dropped it
 };
-inline constexpr size_t kDropReasons = 12;
+inline constexpr size_t kDropReasons = 14;
 
 // The name that users see: "filtered_equal", "stale", ...
 const char* Name(DropReason reason);

@@ -242,7 +242,8 @@ void Machine::DropGroup(uint32_t slot, DropReason reason, CloseReason close, Eff
   // What grew too old, or was ready for steps that do not come, does not lower the expected
   // survival: that would admit more, which would fare no better.
   const bool ready_in_vain =
-      !open && (reason == DropReason::kShort || reason == DropReason::kBudget);
+      !open && (reason == DropReason::kShort || reason == DropReason::kBudget ||
+                reason == DropReason::kOperator);
   if (reason != DropReason::kStale && !ready_in_vain) {
     curriculum_.CountLost(group.task.source(), open ? group.attempts : group.held());
   }

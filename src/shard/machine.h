@@ -26,31 +26,10 @@
 #include "shard/sessions.h"
 #include "shard/source_state.h"
 #include "shard/state.h"
+#include "shard/step_hold.h"
 #include "shard/supply.h"
 
 namespace forebay::shard {
-
-// Groups that a step holds here.
-struct StepHold {
-  StepId step;
-  Revision revision;
-  rollout::OrderList groups;
-  template <class A>
-  void Fields(A& a) {
-    a(step, revision, groups);
-  }
-};
-
-// Rollouts of a committed step whose version is not published yet; admission counts them.
-struct Unpublished {
-  PolicyVersion next;
-  SourceId source;
-  uint64_t credits = 0;
-  template <class A>
-  void Fields(A& a) {
-    a(next, source, credits);
-  }
-};
 
 class Machine {
  public:
@@ -103,6 +82,7 @@ class Machine {
     return put_groups_.contains(put_group_request);
   }
   absl::Status CheckEval(const StartEval& c) const;
+  absl::Status CheckDrop(const DropByOperator& c) const;
   uint32_t FindEval(EvalRunId run) const;  // kNone: there is none
   Admission admission() const { return {curriculum_, versions_, train_floor_}; }
   StepId StepOf(uint32_t group) const;
@@ -132,6 +112,8 @@ class Machine {
   void Run(const DropForBudget& c, Tag tag, Effects* effects);
   void Run(const FromLedger& c, Tag tag, Effects* effects);
   void Run(const LedgerAcknowledged& c, Tag tag, Effects* effects);
+  void Run(const DropDamaged& c, Tag tag, Effects* effects);
+  void Run(const DropByOperator& c, Tag tag, Effects* effects);
   SourceState& SourceOf(uint32_t group) {
     return sources_[tables_.group(group).task.source().value];
   }
@@ -185,6 +167,13 @@ class Machine {
   void CloseGroup(uint32_t group, rollout::CloseReason close, Effects* effects);
   void DropQuarantined(SourceId source, Effects* effects);
   void FreePayload(PayloadId payload, uint64_t bytes, Effects* effects);
+
+  // What is lost, and what an operator drops (drops.cc).
+  uint32_t MarkDamaged(const DamagedPayload& lost, Effects* effects);
+  void DropLostPartial(uint32_t attempt, Effects* effects);
+  void DropMarked(uint32_t group, Effects* effects);
+  void TakeOut(uint32_t group, const std::vector<uint32_t>& rollouts, DropReason reason,
+               Effects* effects);
 
   // The ledger's messages (steps.cc, versions.cc).
   void Run(const codec::SourceChanged& m, Effects* effects);

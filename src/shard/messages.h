@@ -16,6 +16,7 @@
 #include "curriculum/task_record.h"
 #include "rollout/sequence.h"
 #include "shard/answers.h"
+#include "shard/drop_commands.h"
 
 namespace forebay::shard {
 
@@ -192,18 +193,6 @@ struct StartEval {
   }
 };
 
-// Drops the youngest incomplete group that holds bytes, when the payload budget is spent and
-// nothing else can free memory. With `spared`, only of other train sources: those that the waiting
-// step cannot take from; and with no incomplete one left, the ready group of theirs that grows
-// stale first.
-struct DropForBudget {
-  std::vector<SourceId> spared;
-  template <class A>
-  void Fields(A& a) {
-    a(spared);
-  }
-};
-
 struct FromLedger {
   uint64_t number = 0;
   codec::ToShard message;
@@ -221,8 +210,9 @@ struct LedgerAcknowledged {
   }
 };
 
-using Command = std::variant<OpenSession, AddTasks, Assign, PutRollouts, PutGroup, Release, Fail,
-                             Expire, GroupsTimedOut, SetRewards, SetQuarantine, StartEval,
-                             DropForBudget, FromLedger, LedgerAcknowledged>;
+using Command =
+    std::variant<OpenSession, AddTasks, Assign, PutRollouts, PutGroup, Release, Fail, Expire,
+                 GroupsTimedOut, SetRewards, SetQuarantine, StartEval, DropForBudget, FromLedger,
+                 LedgerAcknowledged, DropDamaged, DropByOperator>;
 
 }  // namespace forebay::shard

@@ -60,6 +60,7 @@ const char* AbandonReason(CloseReason reason) {
     case CloseReason::kNone:
     case CloseReason::kComplete:
     case CloseReason::kBudget:
+    case CloseReason::kOperator:
       break;
   }
   return "group_done";
@@ -342,6 +343,8 @@ void Primary::Impl::Applied(uint64_t now_ms, const Command& command, Output* out
     for (const LeaseRef& lease : release->leases) FollowAttempt(now_ms, lease.attempt);
   } else if (const auto* fail = std::get_if<Fail>(&command)) {
     for (const LeaseRef& lease : fail->leases) FollowAttempt(now_ms, lease.attempt);
+  } else if (const auto* damaged = std::get_if<DropDamaged>(&command)) {
+    for (const DamagedPayload& lost : damaged->payloads) FollowAttempt(now_ms, lost.attempt);
   } else if (const auto* open = std::get_if<OpenSession>(&command)) {
     Seen(now_ms, open->session);
   }

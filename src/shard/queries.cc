@@ -1,4 +1,5 @@
 // What lists of tasks and the relief of payload memory ask of a shard.
+#include "absl/container/flat_hash_set.h"
 #include "shard/machine.h"
 
 namespace forebay::shard {
@@ -56,6 +57,29 @@ void State::ForEachPayload(absl::FunctionRef<void(PayloadId)> payload,
       if (const PayloadId id = tasks[i].content; id != PayloadId()) content(id);
     }
   }
+}
+
+std::vector<DamagedPayload> State::FindPayloads(const std::vector<PayloadId>& payloads) const {
+  const absl::flat_hash_set<PayloadId> wanted(payloads.begin(), payloads.end());
+  std::vector<DamagedPayload> found;
+  const auto& tables = machine_->tables();
+  for (uint32_t slot = 0; slot < tables.attempts().size(); ++slot) {
+    if (!tables.attempts().InUse(slot)) continue;
+    const rollout::AttemptRecord& attempt = tables.attempt(slot);
+    for (const PayloadId id :
+         {attempt.partial,
+          attempt.rollout == kNone ? PayloadId() : tables.rollout(attempt.rollout).payload}) {
+      if (id != PayloadId() && wanted.contains(id)) found.push_back({tables.IdOfAttempt(slot), id});
+    }
+  }
+  return found;
+}
+
+std::optional<AttemptId> State::AttemptOf(RolloutId rollout) const {
+  const auto& tables = machine_->tables();
+  const uint32_t slot = tables.Find(rollout);
+  if (slot == kNone) return std::nullopt;
+  return tables.IdOfAttempt(tables.rollout(slot).attempt);
 }
 
 std::optional<uint64_t> State::OpenOrderOf(AttemptId attempt) const {

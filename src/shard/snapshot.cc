@@ -5,7 +5,7 @@
 namespace forebay::shard {
 namespace {
 
-constexpr uint32_t kFormat = 1;
+constexpr uint32_t kFormat = 2;
 
 }  // namespace
 

@@ -16,7 +16,8 @@ const char* Name(DropReason reason) {
   static constexpr const char* kNames[kDropReasons] = {
       "filtered_equal", "filtered_single", "filtered_length", "stale",
       "truncated",      "aborted",         "no_reward",       "late",
-      "failed",         "budget",          "rewound",         "short"};
+      "failed",         "budget",          "rewound",         "short",
+      "damaged",        "operator"};
   return kNames[static_cast<size_t>(reason)];
 }
 

@@ -181,6 +181,10 @@ class State {
   // Each payload and each task content that the state names. Walks everything.
   void ForEachPayload(absl::FunctionRef<void(PayloadId)> payload,
                       absl::FunctionRef<void(PayloadId)> content) const;
+  // Of these payloads those that the state names, with their attempts. Walks everything.
+  std::vector<DamagedPayload> FindPayloads(const std::vector<PayloadId>& payloads) const;
+  // Of a rollout that is held or reserved.
+  std::optional<AttemptId> AttemptOf(RolloutId rollout) const;
   // The age of the attempt's group: the lower, the older. nullopt unless the group is incomplete.
   std::optional<uint64_t> OpenOrderOf(AttemptId attempt) const;
   std::vector<EvalView> Evals() const;

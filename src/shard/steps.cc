@@ -203,6 +203,7 @@ void Machine::GiveBack(uint32_t slot, Effects* effects) {
     abandoned |= tables_.rollout(r).version.branch != versions_.branch;
   });
   if (abandoned) return DropGroup(slot, DropReason::kRewound, CloseReason::kRewound, effects);
+  if (!options_.mutations.keep_damaged) DropMarked(slot, effects);
   LeaveList(slot);
   source.counters.reserved -= group.held();
   source.counters.held += group.held();

@@ -3,11 +3,55 @@
 #include <algorithm>
 #include <cstring>
 
+#include "absl/strings/cord.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/crc32c.h"
 
 namespace forebay::storage {
+namespace {
+
+constexpr absl::string_view kLostUrl = "forebay/lost";
+
+absl::Status WithLost(absl::Status status, const std::vector<PayloadId>& payloads) {
+  std::string ids;
+  for (const PayloadId id : payloads) absl::StrAppend(&ids, ids.empty() ? "" : " ", id.value);
+  status.SetPayload(kLostUrl, absl::Cord(ids));
+  return status;
+}
+
+}  // namespace
+
+absl::Status LostStatus(PayloadId payload, std::string_view what) {
+  return WithLost(absl::DataLossError(absl::string_view(what.data(), what.size())), {payload});
+}
+
+absl::Status MissingStatus(PayloadId payload) {
+  return WithLost(absl::NotFoundError(absl::StrCat("no payload ", absl::Hex(payload.value))),
+                  {payload});
+}
+
+std::vector<PayloadId> LostOf(const absl::Status& status) {
+  std::vector<PayloadId> payloads;
+  const auto ids = status.GetPayload(kLostUrl);
+  if (!ids.has_value()) return payloads;
+  for (const absl::string_view id : absl::StrSplit(std::string(*ids), ' ')) {
+    uint64_t value = 0;
+    if (absl::SimpleAtoi(id, &value)) payloads.push_back(PayloadId(value));
+  }
+  return payloads;
+}
+
+absl::Status JoinLost(const absl::Status& first, const absl::Status& second) {
+  std::vector<PayloadId> payloads = LostOf(first);
+  const std::vector<PayloadId> more = LostOf(second);
+  if (more.empty()) return first.ok() ? second : first;
+  if (payloads.empty()) return second;
+  payloads.insert(payloads.end(), more.begin(), more.end());
+  return WithLost(first, payloads);
+}
 
 PayloadBuilder& PayloadBuilder::operator=(PayloadBuilder&& other) noexcept {
   if (this == &other) return *this;

@@ -111,6 +111,14 @@ struct PayloadUse {
   uint64_t payload_bytes = 0;
 };
 
+// DataLoss of a payload whose bytes cannot be read any more, NotFound of one that is not there; and
+// the payloads that such a status is of, none of any other one.
+absl::Status LostStatus(PayloadId payload, std::string_view what);
+absl::Status MissingStatus(PayloadId payload);
+std::vector<PayloadId> LostOf(const absl::Status& status);
+// Of both. What is lost counts more than other errors; `first` may be OK.
+absl::Status JoinLost(const absl::Status& first, const absl::Status& second);
+
 class PayloadStore {
  public:
   virtual ~PayloadStore() = default;
@@ -131,8 +139,8 @@ class PayloadStore {
 
   // The same of all payloads: those that are not in memory are read back first, in memory that is
   // reserved before new pushes get any. `done` is called once, perhaps before Load returns, with a
-  // view for each id, or NotFound; DataLoss, naming file and offset, of damaged bytes;
-  // ResourceExhausted of more than the budget ever holds.
+  // view for each id, or NotFound; DataLoss, naming file and offset, of damaged bytes (LostOf names
+  // the payloads); ResourceExhausted of more than the budget ever holds.
   using LoadDone = absl::AnyInvocable<void(absl::StatusOr<std::vector<PayloadView>>)>;
   virtual void Load(std::vector<PayloadId> ids, LoadDone done);
 

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/check.h"
 
 namespace forebay::storage {
@@ -106,7 +105,7 @@ absl::Status RamPayloadStore::Open(absl::Span<const PayloadId> ids, std::vector<
   }
   if (out->size() == before + ids.size()) return absl::OkStatus();
   out->resize(before);  // outside the lock: it may be the last reference to a block
-  return absl::NotFoundError(absl::StrCat("no payload ", absl::Hex(missing.value)));
+  return MissingStatus(missing);
 }
 
 void RamPayloadStore::Free(absl::Span<const PayloadId> ids) {

@@ -300,7 +300,7 @@ void SegmentReader::Deliver(PayloadId id, const absl::StatusOr<PayloadView>& vie
     if (view.ok()) {
       job.views[asker.index] = *view;
     } else {
-      job.status = view.status();
+      job.status = JoinLost(job.status, view.status());
     }
     if (--job.left == 0) Answer(asker.job, actions);
   }
@@ -320,8 +320,7 @@ void SegmentReader::Again(RunItem item, bool ahead, const absl::Status& why,
     use_.damaged += damaged || gone ? 1 : 0;
     absl::Status status = why;
     if (damaged || gone) {
-      status =
-          absl::DataLossError(absl::StrCat(path, " at offset ", PlaceOf(id).offset, ", payload ",
+      status = LostStatus(id, absl::StrCat(path, " at offset ", PlaceOf(id).offset, ", payload ",
                                            absl::Hex(id.value), ": ", why.message()));
     }
     Deliver(id, status, actions);

@@ -171,13 +171,26 @@ class Recovery : public std::enable_shared_from_this<Recovery> {
   }
 
   void Run() {
+    if (live_.empty()) return MakeFolder();
+    disk_->List(folder_, [self = shared_from_this()](auto files) {
+      if (io::ErrorOf(files.status()) != ENOENT) return self->MakeFolder();
+      uint64_t payloads = 0;
+      for (const auto& [number, ids] : self->live_) payloads += ids.size();
+      self->done_(absl::DataLossError(absl::StrCat(
+          self->folder_, " is not there, and ", payloads, " payloads of the run lie in it: is its ",
+          "file system mounted? Bring it back; or make an empty folder of that name, and the run ",
+          "goes on without them. Nothing was changed")));
+    });
+  }
+
+ private:
+  void MakeFolder() {
     disk_->MakeDirectory(folder_, [self = shared_from_this()](const absl::Status& status) {
       if (!status.ok()) return self->done_(status);
       self->SyncDirectory();
     });
   }
 
- private:
   // What is listed shall be what a power loss leaves.
   void SyncDirectory() {
     disk_->SyncDirectory(folder_, [self = shared_from_this()](const absl::Status& status) {

@@ -7,14 +7,6 @@
 #include "base/check.h"
 
 namespace forebay::storage {
-namespace {
-
-absl::Status NoPayload(PayloadId id) {
-  return absl::NotFoundError(absl::StrCat("no payload ", absl::Hex(id.value)));
-}
-
-}  // namespace
-
 SegmentTable::SegmentTable(const SegmentStoreOptions& options)
     : want_bytes_max_(options.want_bytes_max),
       gc_grace_ms_(options.gc_grace_ms),
@@ -198,7 +190,7 @@ absl::Status SegmentTable::Look(absl::Span<const PayloadId> ids, std::vector<Pay
   if (ids.empty()) return absl::OkStatus();
   views->clear();
   missing->clear();
-  return NoPayload(dead);
+  return MissingStatus(dead);
 }
 
 std::optional<PayloadView> SegmentTable::Install(PayloadId id, BlockList blocks, bool ahead) {

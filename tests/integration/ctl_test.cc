@@ -116,6 +116,45 @@ TEST_F(CtlTest, WrongCommandLinesExit2) {
   EXPECT_THAT(Ctl("tasks load --help").out, HasSubstr("--id-field"));
 }
 
+TEST_F(CtlTest, AnEmptyAddressIsAWrongCommandLine) {
+  const Said said = RunCtl({"-a", "", "status"});
+  EXPECT_EQ(said.code, 2);
+  EXPECT_THAT(said.err, AllOf(HasSubstr("--address"), HasSubstr("is empty")));
+}
+
+TEST_F(CtlTest, RolloutsAreDroppedByHandAndTheLogSaysByWhom) {
+  constexpr uint32_t kRollouts = 6;
+  world_.AddSource("math", 3, 2);
+  auto actor = world_.OpenActor({.actor = "env", .sources = {"math"}, .slots = kRollouts});
+  auto acquired = actor->Acquire(kRollouts, {.timeout = absl::Seconds(10) * Slowness()});
+  ASSERT_TRUE(acquired.ok()) << acquired.status();
+  ASSERT_EQ(acquired->assignments.size(), size_t{kRollouts});
+  for (uint32_t i = 0; i < kRollouts; ++i) {
+    OwnRollout own(20, 1000 * i, i % 2);
+    ASSERT_TRUE(acquired->assignments[i].Push(own.rollout).ok());
+  }
+  for (const char* wrong : {"drop math", "drop math --ready --rollout 1", "drop --ready"}) {
+    EXPECT_EQ(Ctl(wrong).code, 2) << wrong;
+  }
+  EXPECT_THAT(Ctl("drop nowhere --ready").err, HasSubstr("'nowhere' is not a source"));
+  EXPECT_THAT(Ctl("drop math --rollout 12ab").err, HasSubstr("holds no rollout 0x12ab"));
+  EXPECT_THAT(Ctl("drop math --rollout 12xy").err, HasSubstr("16 hex digits"));
+  EXPECT_EQ(world_.admin.ListSources()->at(0).dropped.count("operator"), 0u);
+
+  const std::string list = Ctl("rollouts").out;
+  std::vector<std::string> lines = absl::StrSplit(list, '\n');
+  ASSERT_GT(lines.size(), size_t{kRollouts});
+  const std::string first = lines[1].substr(0, lines[1].find(' '));
+  EXPECT_EQ(Ctl(absl::StrCat("drop math --rollout ", first)).out, "1 rollout dropped\n");
+  const Said said = Ctl("drop math --ready --why wrong-reward");
+  EXPECT_EQ(said.out, "5 rollouts dropped\n") << said.err;
+  EXPECT_EQ(Ctl("drop math --ready").out, "0 rollouts dropped\n");
+  EXPECT_EQ(world_.admin.ListSources()->at(0).dropped.at("operator"), uint64_t{kRollouts});
+  EXPECT_THAT(world_.daemon.Log(),
+              AllOf(HasSubstr("dropped by an operator"), HasSubstr("wrong-reward"),
+                    HasSubstr("@")));
+}
+
 TEST_F(CtlTest, TasksAreLoadedOnceHoweverOftenTheFileIs) {
   std::string lines;
   for (int i = 0; i < 25'000; ++i) {

@@ -179,7 +179,9 @@ void Node::ShardHost::SendToLedger(const codec::NumberedMessage& message) {
     last_to_ledger = message.number;
     codec::ToLedger decoded;
     FOREBAY_CHECK(codec::Decode(message.body, &decoded));
-    node->observer_->OnReserved(id, std::get<codec::Reserved>(decoded));
+    if (const auto* reserved = std::get_if<codec::Reserved>(&decoded)) {
+      node->observer_->OnReserved(id, *reserved);
+    }
   }
   node->Between([n = node, shard = id, message] {
     n->ledger_->loop->FromShard(n->queue_->now_ms(), shard, message);

@@ -43,6 +43,7 @@ constexpr Mutant kMutants[] = {
     {"lag", &Mutations::ignore_lag, "6"},
     {"generation", &Mutations::ignore_generations, "5"},
     {"equal-plan", &Mutations::replan_in_place, "5"},
+    {"damage", &Mutations::keep_damaged, "13"},
 };
 
 uint64_t RandomSeed() {

@@ -200,8 +200,61 @@ absl::StatusOr<ledger::MicroBatchView> Node::Fetch(Generation generation, StepId
   const absl::Status current = ledger().CheckGeneration(generation);
   auto view = current.ok() ? ledger().ViewMicroBatch(step, revision, ref)
                            : absl::StatusOr<ledger::MicroBatchView>(current);
+  if (view.ok()) {
+    if (auto loaded = Load(*view); !loaded.ok()) view = std::move(loaded);
+  }
   observer_->OnFetched(generation, step, revision, ref, view);
   return view;
+}
+
+absl::Status Node::Load(const ledger::MicroBatchView& view) {
+  if (faults_ && options_.damage > 0 && !view.slots.empty() && dice_->Chance(options_.damage)) {
+    stats_->Count(Fault::kDamage);
+    const bool column = !view.written.empty() && dice_->OneIn(4);
+    payloads_.Damage(column ? view.written.front().payload
+                            : view.slots[dice_->Below(view.slots.size())].payload);
+  }
+  std::map<ShardId, shard::DropDamaged> drops;
+  ledger::DropDamaged columns;
+  for (const ledger::Slot& slot : view.slots) {
+    const ShardId id = slot.rollout.shard();
+    const auto attempt = shard(id).AttemptOf(slot.rollout);
+    if (!payloads_.Damaged(slot.payload)) continue;
+    shard::DropDamaged& drop = drops[id];
+    if (attempt) drop.payloads.push_back({*attempt, slot.payload});
+  }
+  for (const ledger::WrittenColumn& column : view.written) {
+    if (payloads_.Damaged(column.payload)) columns.payloads.push_back(column.payload);
+  }
+  if (drops.empty() && columns.payloads.empty()) return absl::OkStatus();
+  for (const auto& [id, drop] : drops) {
+    AskShard<shard::CountReply>(id, drop, [](const shard::CountReply&) {});
+  }
+  if (!columns.payloads.empty()) {
+    AskLedger<ledger::StatusReply>(columns, [](const ledger::StatusReply&) {});
+  }
+  return absl::DataLossError("a payload is damaged");
+}
+
+// Of all that is held, a few.
+void Node::DamageSome() {
+  stats_->Count(Fault::kDamageAtRestart);
+  const auto perhaps = [this](PayloadId id) {
+    if (dice_->OneIn(50)) payloads_.Damage(id);
+  };
+  const auto spared = [](PayloadId) {};
+  for (const auto& host : shards_) host->state->ForEachPayload(perhaps, spared);
+  ledger().ForEachPayload(perhaps, spared);
+}
+
+// As the engine does for what recovery has not found.
+void Node::DropDamaged() {
+  const std::vector<PayloadId> damaged(payloads_.damaged().begin(), payloads_.damaged().end());
+  for (auto& host : shards_) {
+    host->loop->Propose(queue_->now_ms(), 0,
+                        shard::DropDamaged{host->state->FindPayloads(damaged)});
+  }
+  ledger_->loop->Propose(queue_->now_ms(), 0, ledger::DropDamaged{damaged});
 }
 
 void Node::FreeRefused(PayloadId payload) {
@@ -327,6 +380,8 @@ void Node::Between(std::function<void()> deliver) {
 
 void Node::RestartOne() {
   stats_->Count(Fault::kRestart);
+  const bool damage = faults_ && options_.damage > 0 && dice_->OneIn(3);
+  if (damage) DamageSome();
   const uint64_t which = dice_->Below(shards() + 2);
   for (uint32_t i = 0; i < shards(); ++i) {
     if (which == i || which == shards() + 1) shards_[i]->Restart();
@@ -335,6 +390,7 @@ void Node::RestartOne() {
   if (which == shards() + 1) waiting_.clear();
   for (auto& shard : shards_) shard->loop->Resend();
   ledger_->loop->Resend();
+  if (damage) DropDamaged();
   SendSummaries();
   Arm();
 }

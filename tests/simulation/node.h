@@ -126,6 +126,10 @@ class Node {
   // What is not taken is the caller's, who frees it, unless the shard has done so.
   void FreeRefused(PayloadId payload);
   void Die(const std::vector<PayloadId>& payloads, Payloads* store);
+  // What a load of the micro-batch's payloads would say, and what follows from that.
+  absl::Status Load(const ledger::MicroBatchView& view);
+  void DamageSome();
+  void DropDamaged();
   // Calls `deliver` after a while, more than once, or never.
   void Between(std::function<void()> deliver);
   // The next tick of the loops, at its time.

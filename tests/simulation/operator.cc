@@ -83,6 +83,7 @@ void Operator::Round() {
   if (world_.Mishap(o.source_change)) ChangeSource();
   if (world_.Mishap(o.quarantine)) Quarantine();
   if (world_.Mishap(o.eval)) StartEval();
+  if (world_.Mishap(o.drop)) Drop();
   if (world_.Mishap(o.add_tasks) && !world_.node.ledger().sources().empty()) {
     const auto& sources = world_.node.ledger().sources();
     // Some are known already.
@@ -143,6 +144,21 @@ void Operator::Quarantine() {
     world_.node.AskShard<shard::CountReply>(
         shard, shard::SetQuarantine{source, true, {hash}, false}, [](const shard::CountReply&) {});
   }
+}
+
+// All that is ready, or some that may be reserved, of an evaluation or gone when the shard looks.
+void Operator::Drop() {
+  const auto& sources = world_.node.ledger().sources();
+  if (sources.empty()) return;
+  world_.stats.Count(Fault::kOperatorDrop);
+  const ShardId shard(static_cast<uint8_t>(world_.dice.Below(world_.node.shards())));
+  shard::DropByOperator drop{.source = sources[world_.dice.Below(sources.size())].id};
+  drop.ready = world_.dice.OneIn(3);
+  uint64_t cursor = 0;
+  for (const shard::RolloutView& view : world_.node.shard(shard).Rollouts(&cursor, 10'000)) {
+    if (!drop.ready && world_.dice.OneIn(20)) drop.rollouts.push_back(view.rollout);
+  }
+  world_.node.AskShard<shard::CountReply>(shard, drop, [](const shard::CountReply&) {});
 }
 
 void Operator::Requeue(SourceId source) {

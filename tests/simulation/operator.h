@@ -29,6 +29,7 @@ class Operator {
   void Round();
   void ChangeSource();
   void Quarantine();
+  void Drop();
   void Requeue(SourceId source);
   void StartEval();
   void WatchEvals();

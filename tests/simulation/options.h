@@ -79,12 +79,14 @@ struct HistoryOptions {
   uint64_t sync_ms_max = 0;     // until what is logged is committed
   uint64_t payload_bytes_max = uint64_t{1} << 40;
   uint32_t closed_groups_max = 16'384;
+  double damage = 0;  // chance by fetch that a payload of it cannot be read any more
 
   // The operator.
   double source_change = 0;  // chances by operator's round (one a second)
   double quarantine = 0;
   double eval = 0;
   double add_tasks = 0;
+  double drop = 0;
   bool pauses = false;
 
   bool Faulty() const { return loss > 0 || repeat > 0 || crash > 0 || restart_one_in > 0; }

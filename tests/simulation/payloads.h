@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <vector>
 
 #include "base/check.h"
@@ -35,8 +36,15 @@ class Payloads {
     used_ -= bytes_[id.value - 1] - 1;
     bytes_[id.value - 1] = 0;
     --alive_;
+    damaged_.erase(id);
     return true;
   }
+  // From now on it cannot be read.
+  void Damage(PayloadId id) {
+    if (Alive(id)) damaged_.insert(id);
+  }
+  bool Damaged(PayloadId id) const { return damaged_.contains(id); }
+  const std::set<PayloadId>& damaged() const { return damaged_; }
   uint64_t ids() const { return bytes_.size(); }  // 1 .. ids() were given
   uint64_t alive() const { return alive_; }
   uint64_t used() const { return used_; }
@@ -50,6 +58,7 @@ class Payloads {
   const uint64_t bytes_max_;
   const uint64_t reserve_;
   std::vector<uint64_t> bytes_;  // by id: size + 1, 0 when freed
+  std::set<PayloadId> damaged_;  // not freed
   uint64_t used_ = 0;
   uint64_t alive_ = 0;
 };

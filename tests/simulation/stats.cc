@@ -28,7 +28,10 @@ const char* Name(Fault fault) {
                                                   "sources changed",
                                                   "quarantines",
                                                   "pushes that waited",
-                                                  "groups dropped for budget"};
+                                                  "groups dropped for budget",
+                                                  "payloads damaged",
+                                                  "restarts with damage",
+                                                  "drops by the operator"};
   return kNames[static_cast<size_t>(fault)];
 }
 

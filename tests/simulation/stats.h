@@ -36,8 +36,11 @@ enum class Fault : uint8_t {
   kQuarantine,
   kMemoryWait,  // a push that waits for payload memory
   kBudgetDrop,
+  kDamage,  // a payload that cannot be read any more
+  kDamageAtRestart,
+  kOperatorDrop,
 };
-inline constexpr size_t kFaults = static_cast<size_t>(Fault::kBudgetDrop) + 1;
+inline constexpr size_t kFaults = static_cast<size_t>(Fault::kOperatorDrop) + 1;
 const char* Name(Fault fault);
 
 struct Stats {

@@ -55,6 +55,7 @@ class GetStatusResponse(Message):
     tasks: int = uint64(18)
     resident_bytes: int = uint64(19)
     waits: Repeated[str] = repeated(20, "string")
+    rollouts_damaged: int = uint64(21)
 
 
 class PutSourceRequest(Message):
@@ -185,6 +186,18 @@ class RolloutState(Message):
 class ListRolloutsResponse(Message):
     rollouts: Repeated[RolloutState] = messages(1, lambda: RolloutState)
     page_token: str = string(2)
+
+
+class DropRolloutsRequest(Message):
+    source: str = string(1)
+    ready: bool = boolean(2)
+    rollout_ids: Repeated[int] = repeated(3, "fixed64")
+    who: str = string(4)
+    why: str = string(5)
+
+
+class DropRolloutsResponse(Message):
+    dropped: int = uint64(1)
 
 
 class ListLeasesRequest(Message):
@@ -376,6 +389,7 @@ METHODS = {
     "/forebay.v1.AdminService/QuarantineTasks": (TaskNamesRequest, TaskNamesResponse),
     "/forebay.v1.AdminService/RequeueTasks": (TaskNamesRequest, TaskNamesResponse),
     "/forebay.v1.AdminService/ListRollouts": (ListRolloutsRequest, ListRolloutsResponse),
+    "/forebay.v1.AdminService/DropRollouts": (DropRolloutsRequest, DropRolloutsResponse),
     "/forebay.v1.AdminService/ListLeases": (ListLeasesRequest, ListLeasesResponse),
     "/forebay.v1.AdminService/ListActors": (ListActorsRequest, ListActorsResponse),
     "/forebay.v1.AdminService/ListEngines": (ListEnginesRequest, ListEnginesResponse),

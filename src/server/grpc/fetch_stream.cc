@@ -98,6 +98,7 @@ class FetchStream final : public StreamHandler {
   void TakeView(absl::StatusOr<FetchView> view);
   void TakePayloads(const FetchView& view, absl::StatusOr<std::vector<storage::PayloadView>> held);
   void TellWhyMissing(absl::Status missing);
+  void TellLost(const FetchView& view, const absl::Status& why);
   v1::FetchRequest TakeRequest();
   void SendError(uint64_t id, const absl::Status& status);
   void SendFrames();
@@ -162,6 +163,7 @@ void FetchStream::TakeView(absl::StatusOr<FetchView> view) {
 void FetchStream::TakePayloads(const FetchView& view,
                                absl::StatusOr<std::vector<storage::PayloadView>> held) {
   if (absl::IsNotFound(held.status())) return TellWhyMissing(held.status());
+  if (absl::IsDataLoss(held.status())) return TellLost(view, held.status());
   const v1::FetchRequest request = TakeRequest();
   if (!held.ok()) return SendError(request.id(), held.status());
   auto plan = planner_.Plan(request, view, *held);
@@ -177,22 +179,31 @@ void FetchStream::TakePayloads(const FetchView& view,
 }
 
 // The view was good a moment ago: either the step has ended since, or its bytes were not found when
-// the daemon started.
+// the daemon started, and it is about to be planned without them.
 void FetchStream::TellWhyMissing(absl::Status missing) {
   const FetchKey key = KeyOf(requests_.front());
   options_.engine->View(key, [this, ref = stream_->ref(),
                               missing = std::move(missing)](absl::StatusOr<FetchView> view) {
-    absl::Status status =
-        view.ok() ? absl::DataLossError(absl::StrCat(
-                        missing.message(),
-                        ": its bytes are lost, as the daemon's log said at its start; bring their "
-                        "file back from a copy and start the daemon again"))
-                  : absl::AbortedError("the step has ended: its payloads are gone");
-    ref.Post([this, status = std::move(status)] {
-      SendError(TakeRequest().id(), status);
+    ref.Post([this, view = std::move(view), missing = std::move(missing)] {
+      if (view.ok()) return TellLost(*view, missing);
+      // Planned without what is lost it says so itself.
+      SendError(TakeRequest().id(),
+                absl::IsDataLoss(view.status())
+                    ? view.status()
+                    : absl::AbortedError("the step has ended: its payloads are gone"));
       GoOn();
     });
   });
+}
+
+void FetchStream::TellLost(const FetchView& view, const absl::Status& why) {
+  options_.engine->Lost(KeyOf(requests_.front()), view, why,
+                        [this, ref = stream_->ref()](const absl::Status& status) {
+                          ref.Post([this, status] {
+                            SendError(TakeRequest().id(), status);
+                            GoOn();
+                          });
+                        });
 }
 
 void FetchStream::SendError(uint64_t id, const absl::Status& status) {

@@ -42,6 +42,7 @@ struct FetchView {
 };
 
 using FetchAnswer = std::function<void(absl::StatusOr<FetchView>)>;
+using FetchRefusal = std::function<void(const absl::Status&)>;
 
 // What the handler needs of the rest of the daemon. Thread-safe; `answer` is called once, from any
 // thread.
@@ -49,6 +50,10 @@ class FetchEngine {
  public:
   virtual ~FetchEngine() = default;
   virtual void View(const FetchKey& key, FetchAnswer answer) = 0;
+  // Bytes of the micro-batch cannot be read any more, as `why` says: has the step planned without
+  // them, and then gives what the trainer is told.
+  virtual void Lost(const FetchKey& key, const FetchView& view, const absl::Status& why,
+                    FetchRefusal answer) = 0;
   // The answer has so many bytes of data, and is on its way.
   virtual void Answering(const FetchKey& /*key*/, uint64_t /*bytes*/) {}
 };

@@ -13,6 +13,7 @@ Checker::Checker(const HistoryOptions& options, Stats* stats) : options_(options
   invariants_.push_back(MakeNoStaleRollout(this));
   invariants_.push_back(MakeEqualPositionEqualHash(this));
   invariants_.push_back(MakePayloadsNamedByState(this));
+  invariants_.push_back(MakeDamageNotServed(this));
   invariants_.push_back(MakeMemoryLimits(this));
 }
 

@@ -88,6 +88,7 @@ std::unique_ptr<Invariant> MakeStepCommittedOnce(Checker* checker);       // 5
 std::unique_ptr<Invariant> MakeNoStaleRollout(Checker* checker);          // 6
 std::unique_ptr<Invariant> MakeEqualPositionEqualHash(Checker* checker);  // 7
 std::unique_ptr<Invariant> MakePayloadsNamedByState(Checker* checker);    // 9
+std::unique_ptr<Invariant> MakeDamageNotServed(Checker* checker);         // 11
 std::unique_ptr<Invariant> MakeMemoryLimits(Checker* checker);            // 12
 
 }  // namespace forebay::simulation

@@ -86,6 +86,16 @@ class FakeShard {
     return sum;
   }
 
+  // Says that a rollout of a step is lost ...
+  void Tell(StepId step, RolloutId rollout) {
+    outbox_.Add(codec::Encode(codec::ToLedger(codec::RolloutsLost{step, {rollout}})));
+  }
+  // ... and drops it when its group comes back.
+  void Lose(StepId step, RolloutId rollout) {
+    lost_.push_back(rollout);
+    Tell(step, rollout);
+  }
+
   const std::deque<codec::GroupReport>& ready() const { return ready_; }
   const std::vector<codec::GroupReport>& reserved(StepId step) { return reserved_[step].groups; }
   Revision revision(StepId step) { return reserved_[step].revision; }
@@ -144,6 +154,12 @@ class FakeShard {
   void Handle(const codec::Unreserve& m) {
     FOREBAY_CHECK(m.groups.empty());
     std::vector<codec::GroupReport>& groups = reserved_[m.step].groups;
+    for (codec::GroupReport& group : groups) {
+      std::erase_if(group.rollouts, [this](const codec::RolloutReport& rollout) {
+        return std::count(lost_.begin(), lost_.end(), rollout.rollout) > 0;
+      });
+    }
+    std::erase_if(groups, [](const codec::GroupReport& group) { return group.rollouts.empty(); });
     ready_.insert(ready_.begin(), groups.begin(), groups.end());
     groups.clear();
   }
@@ -161,6 +177,7 @@ class FakeShard {
   std::deque<codec::GroupReport> ready_;
   std::map<StepId, Reservation> reserved_;
   std::vector<GroupId> committed_;
+  std::vector<RolloutId> lost_;
   std::vector<codec::ToShard> history_;
   codec::PeerInbox inbox_;
   codec::PeerOutbox outbox_;

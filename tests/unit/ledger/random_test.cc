@@ -48,6 +48,7 @@ class History {
       case 8:
         return CommitOne();
       case 9:
+        if (prng_.Below(3) == 0) return Lose();
         if (prng_.Below(3) == 0) Try(AbortStep{AnyGeneration(), AnyStep(), "random"});
         return;
       case 10:
@@ -94,6 +95,18 @@ class History {
     if (prng_.Below(4) == 0) spec.mini_batches = 1 + static_cast<uint32_t>(prng_.Below(3));
     if (prng_.Below(8) == 0) spec.max_lag = static_cast<uint32_t>(prng_.Below(3));
     Try(OpenStep{AnyGeneration(), AnyStep(), spec, prng_.Below(3) == 0});
+  }
+
+  // A rollout of any step, or a column that was written to it.
+  void Lose() {
+    const Step* step = h_.state.step(AnyStep());
+    if (step == nullptr || step->rollouts.empty()) return;
+    if (!step->written.empty() && prng_.Below(2) == 0) {
+      return Try(DropDamaged{{step->written.begin()->second.front().payload}});
+    }
+    const RolloutId rollout = step->rollouts[prng_.Below(step->rollouts.size())].rollout;
+    h_.shards[rollout.shard().value].Lose(step->step, rollout);
+    h_.Deliver();
   }
 
   void CommitOne() {

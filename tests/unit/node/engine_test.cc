@@ -31,7 +31,8 @@ class NoBytes final : public DeadBytes {
   void FreePayloads(const std::vector<PayloadId>&) override {}
   void FreeContents(const std::vector<PayloadId>&) override {}
   uint64_t FreePayloadBytes() const override { return uint64_t{1} << 40; }
-  absl::Status Recovered(const Named&) override { return absl::OkStatus(); }
+  absl::StatusOr<std::vector<PayloadId>> Recovered(const Named&) override { return lost; }
+  std::vector<PayloadId> lost;  // that the next start does not find
   void Want(const std::vector<PayloadId>&) override {}
 };
 

@@ -27,6 +27,13 @@ class FakeEngine : public FetchEngine {
     view_ended = ends_after_view;
     answer(view);
   }
+  void Lost(const FetchKey&, const FetchView& lost_of, const absl::Status& why,
+            FetchRefusal answer) override {
+    EXPECT_EQ(lost_of.slots.size(), view.slots.size());
+    lost = storage::LostOf(why);
+    answer(absl::DataLossError(absl::StrCat(why.message(), ": its bytes are lost")));
+  }
+  std::vector<PayloadId> lost;
   bool ends_after_view = false, view_ended = false;
   FetchView view;
 };
@@ -262,6 +269,7 @@ TEST_F(FetchStreamTest, ErrorsDoNotEndTheStream) {
   const Fetched lost = Fetch(Request({"tokens"}));
   EXPECT_EQ(lost.error, static_cast<int>(absl::StatusCode::kDataLoss));
   EXPECT_THAT(lost.message, HasSubstr("its bytes are lost"));
+  EXPECT_THAT(engine_.lost, ::testing::ElementsAre(id));
   engine_.ends_after_view = true;  // and takes its payloads with it
   EXPECT_EQ(Fetch(Request({"tokens"})).error, static_cast<int>(absl::StatusCode::kAborted));
   stream_->WritesDone();

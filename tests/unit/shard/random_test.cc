@@ -45,7 +45,7 @@ class Driver {
       case 16:
         return NextRewards();
       case 17:
-        return NextRare();
+        return NextRare(h);
       default:
         return NextFromLedger(h);
     }
@@ -132,10 +132,33 @@ class Driver {
     }
     return drop;
   }
-  Command NextRare() {
-    switch (prng_.Below(5)) {
+  // Of all that is held, some.
+  Command NextDamage(Harness& h) {
+    std::vector<PayloadId> lost;
+    const auto perhaps = [&](PayloadId id) {
+      if (prng_.Below(6) == 0) lost.push_back(id);
+    };
+    h.state.ForEachPayload(perhaps, [](PayloadId) {});
+    return DropDamaged{h.state.FindPayloads(lost)};
+  }
+  Command NextOperatorDrop(Harness& h) {
+    DropByOperator drop{SourceId(prng_.Below(8) == 0 ? 1 : 0), prng_.Below(3) == 0, {}};
+    uint64_t cursor = 0;
+    for (const RolloutView& view : h.state.Rollouts(&cursor, 1000)) {
+      if (!drop.ready && view.state != GroupState::kReserved && prng_.Below(10) == 0) {
+        drop.rollouts.push_back(view.rollout);
+      }
+    }
+    return drop;
+  }
+  Command NextRare(Harness& h) {
+    switch (prng_.Below(7)) {
       case 0:
         return NextDrop();
+      case 5:
+        return NextDamage(h);
+      case 6:
+        return NextOperatorDrop(h);
       case 1:
         return SetQuarantine{
             SourceId(static_cast<uint16_t>(prng_.Below(3))), true, {1000 + prng_.Below(40)}, false};

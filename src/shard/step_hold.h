@@ -1,0 +1,36 @@
+// What a shard keeps of steps: the groups that they hold, and what admission still counts of those
+// that are committed.
+//
+// Replicated state; plain values.
+#pragma once
+
+#include <cstdint>
+
+#include "base/ids.h"
+#include "rollout/tables.h"
+
+namespace forebay::shard {
+
+// Groups that a step holds here.
+struct StepHold {
+  StepId step;
+  Revision revision;
+  rollout::OrderList groups;
+  template <class A>
+  void Fields(A& a) {
+    a(step, revision, groups);
+  }
+};
+
+// Rollouts of a committed step whose version is not published yet; admission counts them.
+struct Unpublished {
+  PolicyVersion next;
+  SourceId source;
+  uint64_t credits = 0;
+  template <class A>
+  void Fields(A& a) {
+    a(next, source, credits);
+  }
+};
+
+}  // namespace forebay::shard
