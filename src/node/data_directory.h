@@ -45,6 +45,8 @@ class DataDirectory {
 
   const std::string& path() const { return path_; }
   const RunIdentity& identity() const { return identity_; }
+  // DataLoss, naming the directory, once it was deleted or moved away. Blocks for a look at it.
+  absl::Status Check() const { return lock_.Check(); }
 
  private:
   DataDirectory(std::string path, RunIdentity identity, storage::DirectoryLock lock)

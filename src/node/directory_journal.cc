@@ -101,8 +101,10 @@ absl::StatusOr<std::unique_ptr<Log<Command>>> DirectoryJournal::OpenMachine(cons
                            failed(name, status);
                          }});
   auto snapshots = std::make_unique<storage::SnapshotWriter>(disk_, log, owner.post);
-  return std::make_unique<MachineLog<Command, State>>(
-      state, std::move(writer), std::move(snapshots), options_.snapshot_log_bytes, recovered_bytes);
+  auto marker = std::make_unique<storage::LogMarker>(disk_, log, owner.post);
+  return std::make_unique<MachineLog<Command, State>>(state, std::move(writer),
+                                                      std::move(snapshots), std::move(marker),
+                                                      options_.snapshot_log_bytes, recovered_bytes);
 }
 
 absl::StatusOr<LogPosition> DirectoryJournal::Recover(shard::State* state) {

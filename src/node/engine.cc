@@ -17,6 +17,8 @@ constexpr uint32_t kTickMs = 10;
 constexpr uint64_t kExpectedRolloutBytes = 512 * 1024;
 // How long an Acquire that found nothing anywhere waits at one shard before it looks at the next.
 constexpr uint32_t kRoundWaitMs = 200;
+// How often it is seen whether the logs' files are still there.
+constexpr uint32_t kLookAtLogsMs = 1'000;
 
 // Without a journal a log that keeps nothing.
 template <class Command, class State>
@@ -188,9 +190,8 @@ DeadBytes::Named Engine::NamedByState() const {
 
 void Engine::DropLost(const std::vector<PayloadId>& lost) {
   if (lost.empty()) return;
-  ledger_.serial.Post([this, lost] {
-    ledger_.loop->Propose(NowMs(), 0, ledger::DropDamaged{.payloads = lost});
-  });
+  ledger_.serial.Post(
+      [this, lost] { ledger_.loop->Propose(NowMs(), 0, ledger::DropDamaged{.payloads = lost}); });
   for (auto& shard : shards_) {
     shard->serial.Post([s = shard.get(), lost] {
       const std::vector<shard::DamagedPayload> found = s->state.FindPayloads(lost);
@@ -452,7 +453,22 @@ void Engine::TimerThread() {
   }
 }
 
+void Engine::LookAtLogs(std::function<void()> done) {
+  auto left = std::make_shared<std::atomic<size_t>>(shards_.size() + 1);
+  auto one = [left, done = std::move(done)] {
+    if (left->fetch_sub(1) == 1 && done) done();
+  };
+  ledger_.serial.Post([this, one] { ledger_.log->Look(one); });
+  for (auto& shard : shards_) {
+    shard->serial.Post([s = shard.get(), one] { s->log->Look(one); });
+  }
+}
+
 void Engine::TickAll() {
+  if (const uint64_t now = NowMs(); now >= look_due_ms_) {
+    look_due_ms_ = now + kLookAtLogsMs;
+    LookAtLogs(nullptr);
+  }
   ledger_.serial.Post([this] {
     const uint64_t now = NowMs();
     const uint64_t free_bytes = dead_->FreePayloadBytes();

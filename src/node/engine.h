@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -135,6 +136,9 @@ class Engine {
 
   // Calls `watcher` now, whenever the step changes, and at the end of the wait.
   void WatchStep(StepId step, uint32_t wait_ms, StepWatcher watcher);
+  // At a clean end: notes how far each log is durable, so that the next start misses what is cut
+  // off. `done` is called when all are at it; never if a log has failed.
+  void LookAtLogs(std::function<void()> done);
   // Ends all waits for steps, and those that come later at once: the daemon goes down.
   void EndStepWaits();
   // Calls `watcher` with the newest announcements now, and with each new one, until it is removed.
@@ -229,6 +233,7 @@ class Engine {
   Ledger ledger_;
   std::vector<std::unique_ptr<Shard>> shards_;
 
+  uint64_t look_due_ms_ = 0;  // at the logs; the timer's
   std::atomic<bool> closing_{false};
   std::atomic<uint64_t> pushes_held_{0};
   absl::Mutex timer_mutex_;

@@ -8,6 +8,7 @@
 #include <deque>
 #include <utility>
 
+#include "absl/functional/any_invocable.h"
 #include "base/ids.h"
 
 namespace forebay::node {
@@ -32,6 +33,11 @@ class Log {
   // While it is full, whoever can make others wait does so; Append itself never refuses. It comes
   // to an end with a rise of committed().
   virtual LogQueue queue() const { return {}; }
+  // From time to time, and at a clean end: looks whether its file is still there, which ends it if
+  // not, and notes what is durable. `done`, if any, is called in the loop, perhaps never.
+  virtual void Look(absl::AnyInvocable<void()> done) {
+    if (done) done();
+  }
   // The state is at this position now; between two commands, a chance for a snapshot.
   virtual void Applied(LogPosition position) { (void)position; }
 };

@@ -10,6 +10,7 @@
 
 #include "codec/archive.h"
 #include "node/log.h"
+#include "storage/log_mark.h"
 #include "storage/log_writer.h"
 #include "storage/snapshot_writer.h"
 
@@ -19,11 +20,13 @@ template <class Command, class State>
 class MachineLog final : public Log<Command> {
  public:
   MachineLog(const State& state, std::unique_ptr<storage::LogWriter> writer,
-             std::unique_ptr<storage::SnapshotWriter> snapshots, uint64_t snapshot_log_bytes,
+             std::unique_ptr<storage::SnapshotWriter> snapshots,
+             std::unique_ptr<storage::LogMarker> marker, uint64_t snapshot_log_bytes,
              uint64_t recovered_bytes)
       : state_(state),
         writer_(std::move(writer)),
         snapshots_(std::move(snapshots)),
+        marker_(std::move(marker)),
         snapshot_log_bytes_(snapshot_log_bytes),
         recovered_bytes_(recovered_bytes) {}
 
@@ -36,6 +39,11 @@ class MachineLog final : public Log<Command> {
   LogPosition committed() const override { return writer_->durable(); }
   LogQueue queue() const override {
     return {.bytes = writer_->pending_bytes(), .bytes_max = writer_->pending_bytes_max()};
+  }
+
+  void Look(absl::AnyInvocable<void()> done) override {
+    writer_->LookForFile();
+    marker_->Mark(writer_->durable(), std::move(done));
   }
 
   void Applied(LogPosition position) override {
@@ -60,6 +68,7 @@ class MachineLog final : public Log<Command> {
   const State& state_;
   const std::unique_ptr<storage::LogWriter> writer_;
   const std::unique_ptr<storage::SnapshotWriter> snapshots_;
+  const std::unique_ptr<storage::LogMarker> marker_;
   const uint64_t snapshot_log_bytes_;
   const uint64_t recovered_bytes_;  // after the snapshot that the machine began with
   uint64_t snapshot_at_ = 0;        // LogBytes() when the last one began

@@ -318,6 +318,12 @@ void Daemon::LogCutOff() const {
       {{"calls", calls}, {"methods", methods}, {"leases", leases_out_.load()}});
 }
 
+bool Daemon::MarkLogs() {
+  auto marked = std::make_shared<absl::Notification>();
+  engine_->LookAtLogs([this, marked] { storage_->LookAtContents([marked] { marked->Notify(); }); });
+  return marked->WaitForNotificationWithTimeout(kSealTimeout);
+}
+
 void Daemon::Drain() {
   const std::chrono::milliseconds drain(live_config_.Get().shutdown_drain_ms);
   const auto until = std::chrono::steady_clock::now() + drain;
@@ -343,6 +349,10 @@ void Daemon::Drain() {
         {{"waited_ms", absl::ToInt64Milliseconds(kSealTimeout)}});
   }
   ticker_.Stop();
+  if (!MarkLogs()) {
+    Log(LogLevel::kWarning, "it could not be noted how far the logs are synced",
+        {{"waited_ms", absl::ToInt64Milliseconds(kSealTimeout)}});
+  }
   Log(LogLevel::kInfo, "stopped");
 }
 

@@ -65,6 +65,8 @@ class Daemon {
   absl::Status Announce(const HostPort& grpc, const HostPort& http);
   absl::Status WriteAnnounceFile(const std::string& text) const;
   bool Idle();
+  // Notes for the next start how far each log is durable; false if that took too long.
+  bool MarkLogs();
   void Apply(const node::Config& changed);
 
   const node::Config config_;  // as it was at the start

@@ -17,6 +17,8 @@ namespace {
 constexpr uint32_t kLogWorkers = 4;
 constexpr uint32_t kSegmentWorkers = 16;
 constexpr size_t kLostNotesMax = 10;
+// How often it is seen whether the files are still there.
+constexpr uint64_t kLookMs = 1'000;
 
 std::unique_ptr<io::Disk> NewDisk(const node::Config& config, const char* what, uint32_t workers,
                                   std::vector<std::string>* notes) {
@@ -162,7 +164,26 @@ bool RunStorage::Seal(absl::Duration most) {
 }
 
 void RunStorage::Tick() {
-  if (segments_ != nullptr) segments_->Tick();
+  if (segments_ == nullptr) return;
+  segments_->Tick();
+  const uint64_t now = node::Engine::NowMs();
+  if (now < look_due_ms_) return;
+  look_due_ms_ = now + kLookMs;
+  LookForFiles();
+}
+
+void RunStorage::LookForFiles() {
+  if (auto status = data_->Check(); !status.ok()) failed_("storage.directory", status);
+  segments_->LookForFiles(
+      [failed = failed_](const absl::Status& status) { failed("segments", status); });
+  LookAtContents(nullptr);
+}
+
+void RunStorage::LookAtContents(absl::AnyInvocable<void()> done) {
+  contents_serial_->Post([this, done = std::move(done)]() mutable {
+    if (content_log_ != nullptr) return content_log_->Look(std::move(done));
+    if (done) done();
+  });
 }
 
 uint64_t RunStorage::FreePayloadBytes() const {

@@ -57,6 +57,8 @@ class RunStorage final : public node::DeadBytes {
   // Before a clean end, when nothing is pushed any more: leaves the payloads' files so that the
   // next start is quick. False if that took longer than `most`.
   bool Seal(absl::Duration most);
+  // At a clean end: see Engine::LookAtLogs.
+  void LookAtContents(absl::AnyInvocable<void()> done);
   // Looks at what takes too long; every 10 ms or so.
   void Tick();
   // What was found at the start, for the daemon's log.
@@ -78,6 +80,8 @@ class RunStorage final : public node::DeadBytes {
   absl::Status OpenDirectory(const node::Config& config, const Failed& failed);
   absl::Status OpenContents(const std::vector<PayloadId>& named);
   void LetContentsIn();
+  // Whether what is written to still stands under its name.
+  void LookForFiles();
 
   uint64_t run_;
   std::string directory_;
@@ -95,6 +99,7 @@ class RunStorage final : public node::DeadBytes {
   storage::LogOptions content_options_;
   std::unique_ptr<storage::ContentLog> content_log_;                      // from Recovered on
   std::deque<std::pair<std::vector<std::string>, Added>> contents_held_;  // in its loop
+  uint64_t look_due_ms_ = 0;                                              // Tick's
 };
 
 // What makes two tasks of one id the same task.

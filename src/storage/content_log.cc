@@ -160,7 +160,8 @@ ContentLog::ContentLog(io::Disk* disk, LogOptions options, const RecoveredLog& r
       writer_(disk, Named(options), recovered.next, recovered.file_number, post,
               LogEvents{[this] { OnDurable(); },
                         [this](absl::Status status) { OnFailed(std::move(status)); }}),
-      snapshots_(disk, Named(options), post) {}
+      snapshots_(disk, Named(options), post),
+      marker_(disk, Named(options), post) {}
 
 void ContentLog::Compact(std::vector<PayloadId> live) {
   if (appended_.value == 0) return;

@@ -22,6 +22,7 @@
 #include "base/ids.h"
 #include "io/disk.h"
 #include "storage/content_store.h"
+#include "storage/log_mark.h"
 #include "storage/log_recovery.h"
 #include "storage/log_writer.h"
 #include "storage/snapshot_writer.h"
@@ -63,6 +64,12 @@ class ContentLog {
   void Compact(std::vector<PayloadId> live);
   bool compacting() const { return snapshots_.busy(); }
 
+  // As node::Log's.
+  void Look(absl::AnyInvocable<void()> done) {
+    writer_.LookForFile();
+    marker_.Mark(writer_.durable(), std::move(done));
+  }
+
   // As LogWriter's.
   uint64_t pending_bytes() const { return writer_.pending_bytes(); }
   bool full() const { return writer_.full(); }
@@ -85,6 +92,7 @@ class ContentLog {
   std::string record_;  // keeps its memory
   LogWriter writer_;
   SnapshotWriter snapshots_;
+  LogMarker marker_;
 };
 
 }  // namespace forebay::storage

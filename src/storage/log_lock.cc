@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -25,7 +26,7 @@ absl::StatusOr<DirectoryLock> DirectoryLock::Take(const std::string& directory) 
   const std::string path = absl::StrCat(directory, "/lock");
   const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (descriptor < 0) return io::ErrnoStatus(errno, "open", path);
-  DirectoryLock lock(descriptor);
+  DirectoryLock lock(path, descriptor);
   int locked = 0;
   do {
     locked = flock(descriptor, LOCK_EX | LOCK_NB);
@@ -41,6 +42,19 @@ absl::StatusOr<DirectoryLock> DirectoryLock::Take(const std::string& directory) 
     errno = 0;
   }
   return lock;
+}
+
+absl::Status DirectoryLock::Check() const {
+  struct stat held, found;
+  const bool there = stat(path_.c_str(), &found) == 0;
+  // Whatever else stands in the way says nothing of the file.
+  if (!there && errno != ENOENT && errno != ENOTDIR) return absl::OkStatus();
+  if (there && fstat(descriptor_, &held) == 0 && held.st_nlink > 0 && held.st_dev == found.st_dev &&
+      held.st_ino == found.st_ino) {
+    return absl::OkStatus();
+  }
+  return absl::DataLossError(
+      absl::StrCat(path_, " was deleted, moved away or replaced while this process held it"));
 }
 
 DirectoryLock::~DirectoryLock() {

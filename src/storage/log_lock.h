@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace forebay::storage {
@@ -19,13 +20,19 @@ class DirectoryLock {
   // the same process; else the errno's error.
   static absl::StatusOr<DirectoryLock> Take(const std::string& directory);
   DirectoryLock(DirectoryLock&& other) noexcept
-      : descriptor_(std::exchange(other.descriptor_, -1)) {}
+      : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
   DirectoryLock& operator=(DirectoryLock&&) = delete;
   ~DirectoryLock();
 
- private:
-  explicit DirectoryLock(int descriptor) : descriptor_(descriptor) {}
+  // DataLoss if the file does not stand in the directory any more, or another does: who deleted or
+  // moved it may have done so with the whole directory, and it keeps nobody out.
+  absl::Status Check() const;
 
+ private:
+  DirectoryLock(std::string path, int descriptor)
+      : path_(std::move(path)), descriptor_(descriptor) {}
+
+  std::string path_;
   int descriptor_;
 };
 

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "storage/log_files.h"
 #include "storage/log_format.h"
+#include "storage/log_mark.h"
 #include "storage/log_scan.h"
 #include "storage/snapshot_file.h"
 
@@ -30,6 +31,7 @@ class Recovery {
     auto files = LogFilesAmong(*entries, machine_);
     if (!files.ok()) return files.status();
     files_ = *std::move(files);
+    FOREBAY_RETURN_IF_ERROR(TakeMark(*entries));
     FOREBAY_RETURN_IF_ERROR(TakeSnapshot(*entries));
     FOREBAY_RETURN_IF_ERROR(DropFilesBelow());
     for (size_t i = 0; i < files_.size(); ++i) FOREBAY_RETURN_IF_ERROR(TakeFile(i));
@@ -66,6 +68,7 @@ class Recovery {
     return sink_.before_cut ? sink_.before_cut(torn) : absl::OkStatus();
   }
 
+  absl::Status TakeMark(const std::vector<io::Entry>& entries);
   absl::Status TakeSnapshot(const std::vector<io::Entry>& entries);
   absl::Status DropFilesBelow();
   absl::Status TakeFile(size_t index);
@@ -82,14 +85,33 @@ class Recovery {
   const LogSink& sink_;
   std::vector<LogFileNameParts> files_;  // those that are needed
   std::vector<std::string> damaged_;     // snapshots
-  LogPosition synced_;                   // by the snapshots' names
+  LogPosition synced_;                   // by the mark and the snapshots' names
   std::string buffer_;                   // a file
   RecoveredLog result_{.next = LogPosition(1)};
 };
 
+// One that is not right says nothing: a crash may have come while it was written.
+absl::Status Recovery::TakeMark(const std::vector<io::Entry>& entries) {
+  const auto is_mark = [](const io::Entry& entry) { return entry.name == kLogMarkName; };
+  if (std::none_of(entries.begin(), entries.end(), is_mark)) return absl::OkStatus();
+  const std::string path = absl::StrCat(directory_, "/", kLogMarkName);
+  const auto file = disk_.Open(path, io::OpenMode::kRead);
+  if (!file.ok()) return file.status();
+  std::string bytes(kLogBlock, '\0');
+  const auto read = disk_.Read(*file, 0, absl::MakeSpan(bytes));
+  if (!read.ok()) return read.status();
+  const auto mark = DecodeLogMark(std::string_view(bytes).substr(0, *read), machine_);
+  if (mark.ok()) {
+    synced_ = *mark;
+  } else {
+    result_.notes.push_back(absl::StrCat("passed over ", path, ": ", mark.status().message()));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Recovery::TakeSnapshot(const std::vector<io::Entry>& entries) {
   const std::vector<LogPosition> positions = SnapshotsAmong(entries);
-  if (!positions.empty()) synced_ = positions.front();
+  if (!positions.empty()) synced_ = std::max(synced_, positions.front());
   for (const LogPosition position : positions) {
     SnapshotReader reader(disk_, directory_, machine_, position);
     if (auto status = reader.Check(); !status.ok()) {
@@ -180,7 +202,8 @@ absl::Status Recovery::TakeFile(size_t index) {
   auto scanned = ScanFile(index, &why);
   if (!scanned.ok()) return scanned.status();
   if (!scanned->scan.has_value()) {
-    if (!last || HasLogBatch(scanned->bytes)) return Corrupt(path, 0, why.message());
+    const bool synced = synced_ >= files_[index].first;
+    if (!last || synced || HasLogBatch(scanned->bytes)) return Corrupt(path, 0, why.message());
     FOREBAY_RETURN_IF_ERROR(BeforeCut(absl::StrCat(path, " at offset 0: ", why.message())));
     return RemoveUnborn(files_[index], why);
   }

@@ -1,6 +1,7 @@
 #include "storage/log_writer.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -189,6 +190,25 @@ void LogWriter::Fail(absl::Status status) {
   waiting_.clear();
   pending_bytes_ = 0;
   if (events_.on_failed) events_.on_failed(status_);
+}
+
+void LogWriter::LookForFile() {
+  if (!status_.ok() || file_ == nullptr || looking_) return;
+  looking_ = true;
+  const std::string path = file_->path();
+  disk_->Open(path, {.mode = io::OpenMode::kRead},
+              [post = post_, self = self_, path](const absl::StatusOr<io::FileRef>& file) {
+                const int error = io::ErrorOf(file.status());
+                const bool gone = error == ENOENT || error == ENOTDIR || error == ESTALE;
+                post(Alive(self, [path, gone](LogWriter& writer) {
+                  writer.looking_ = false;
+                  // Another file may have followed, and a snapshot made this one superfluous.
+                  if (!gone || !writer.status_.ok() || writer.file_->path() != path) return;
+                  writer.Fail(absl::DataLossError(
+                      absl::StrCat(path, " is not there any more: ", writer.options_.directory,
+                                   " was deleted or moved away while it was written")));
+                }));
+              });
 }
 
 // --- truncation ---

@@ -73,6 +73,10 @@ class LogWriter {
   // nothing else, in the background. A file that cannot be unlinked stays until the next time.
   void TruncateBefore(LogPosition position);
 
+  // Looks whether the file that is written still stands under its name, and fails if it was deleted
+  // or moved away: what is synced to it would go with the process. The answer comes later.
+  void LookForFile();
+
   // Counted since the start.
   struct Use {
     uint64_t batches = 0, records = 0;
@@ -111,6 +115,7 @@ class LogWriter {
   std::deque<std::unique_ptr<LogBatchBuilder>> waiting_;  // only the last one grows
   std::unique_ptr<LogBatchBuilder> spare_;                // keeps its memory
   bool begin_posted_ = false;
+  bool looking_ = false;
   Busy busy_ = Busy::kNo;
 
   io::FileRef file_;      // where the next batch goes; null before the first

@@ -77,6 +77,25 @@ StoreTrouble SegmentStore::trouble() const {
   return trouble;
 }
 
+void SegmentStore::LookForFiles(std::function<void(const absl::Status&)> gone) {
+  if (*looking_ > 0) return;  // the disk hangs: the last look is not over
+  const auto files = table_->OpenSegments();
+  *looking_ += files.size();
+  for (const auto& [number, path] : files) {
+    disk_->Open(path, {.mode = io::OpenMode::kRead},
+                [table = table_, looking = looking_, folder = folder_, number = number, path = path,
+                 gone](const absl::StatusOr<io::FileRef>& file) {
+                  *looking -= 1;
+                  const int error = io::ErrorOf(file.status());
+                  if (error != ENOENT && error != ENOTDIR && error != ESTALE) return;
+                  if (!table->IsOpen(number)) return;
+                  gone(absl::DataLossError(
+                      absl::StrCat(path, " is not there any more: it, or ", folder,
+                                   ", was deleted or moved away while it was written")));
+                });
+  }
+}
+
 void SegmentStore::UnlinkDead() {
   for (auto& [number, path] : table_->TakeDead(options_.now_ms())) {
     disk_->Unlink(path, [table = table_, number = number,

@@ -12,6 +12,8 @@
 // the store, which may be destroyed at any time: what is not answered then is answered Unavailable.
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,6 +39,9 @@ class SegmentStore final : public PayloadStore {
   // may be called again.
   void Recover(std::vector<PayloadId> live, io::Disk::DoneWith<StoreRecovery> done);
   void Tick();
+  // Looks for the files that are written to; `gone` is told, later, of one that was deleted or
+  // moved away: what is synced to it would go with the process. One look at a time.
+  void LookForFiles(std::function<void(const absl::Status&)> gone);
   // Before a clean end: with an index in every segment the next start reads no more than those.
   // See SegmentWriter::Seal.
   void Seal(absl::AnyInvocable<void()> done) { writer_->Seal(std::move(done)); }
@@ -65,6 +70,7 @@ class SegmentStore final : public PayloadStore {
   const std::shared_ptr<SegmentTable> table_;
   const std::shared_ptr<SegmentWriter> writer_;
   const std::shared_ptr<SegmentReader> reader_;
+  const std::shared_ptr<std::atomic<size_t>> looking_ = std::make_shared<std::atomic<size_t>>(0);
 };
 
 }  // namespace forebay::storage

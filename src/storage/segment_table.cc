@@ -90,6 +90,21 @@ std::vector<RecordHead> SegmentTable::IndexOf(uint32_t number) const {
   return heads;
 }
 
+std::vector<std::pair<uint32_t, std::string>> SegmentTable::OpenSegments() const {
+  MutexLock lock(&mutex_);
+  std::vector<std::pair<uint32_t, std::string>> open;
+  for (const auto& [number, segment] : segments_) {
+    if (segment.state == State::kOpen) open.emplace_back(number, segment.path);
+  }
+  return open;
+}
+
+bool SegmentTable::IsOpen(uint32_t number) const {
+  MutexLock lock(&mutex_);
+  const auto segment = segments_.find(number);
+  return segment != segments_.end() && segment->second.state == State::kOpen;
+}
+
 std::vector<io::FileRef> SegmentTable::AddFile(uint32_t number) {
   files_.push_back(number);
   std::vector<io::FileRef> closed;

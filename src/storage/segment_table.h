@@ -12,6 +12,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -49,6 +50,9 @@ class SegmentTable {
   // Payloads of an open segment that are safe now, in order of offset, behind all before.
   void Add(uint32_t number, std::vector<StoredPayload> payloads, uint64_t file_bytes);
   std::vector<RecordHead> IndexOf(uint32_t number) const;
+  // Those that are being written.
+  std::vector<std::pair<uint32_t, std::string>> OpenSegments() const;
+  bool IsOpen(uint32_t number) const;
   // It is not written any more. A segment without live payloads is dead from then on, and at once
   // if nothing in it was ever acknowledged.
   void CloseSegment(uint32_t number, uint64_t file_bytes, uint64_t now_ms);

@@ -108,7 +108,9 @@ class DamageTest : public ::testing::Test {
   }
   void AwaitDropped(uint64_t count) {
     const absl::Time until = absl::Now() + absl::Seconds(20) * Slowness();
-    while (Dropped("damaged") < count && absl::Now() < until) absl::SleepFor(absl::Milliseconds(5));
+    while (Dropped("damaged") < count && absl::Now() < until) {
+      absl::SleepFor(absl::Milliseconds(5));  // poll: nothing tells of it
+    }
     ASSERT_EQ(Dropped("damaged"), count);
   }
   Said Ctl(std::vector<std::string> words) {
@@ -226,6 +228,30 @@ TEST_F(DamageTest, AnIncompleteGroupIsFilledAgain) {
   auto assignment = again->Next({.timeout = absl::Seconds(10) * Slowness()});
   ASSERT_TRUE(assignment.ok()) << assignment.status();
   EXPECT_EQ(assignment->info().attempt_id, acquired->assignments[0].info().attempt_id);
+}
+
+TEST_F(DamageTest, ADirectoryThatIsDeletedEndsTheDaemon) {
+  PushGroups(1);
+  // The daemon may put a file into a folder that is just being emptied.
+  std::error_code error;
+  for (int tries = 0; tries < 100 && fs::exists(directory_.path()); ++tries) {
+    fs::remove_all(directory_.path(), error);
+  }
+  EXPECT_EQ(world_.daemon.Wait(absl::Seconds(30) * Slowness()), 5);
+  EXPECT_THAT(world_.daemon.Log(), AllOf(HasSubstr("the log has failed, so the daemon ends"),
+                                         HasSubstr(directory_.path()), HasSubstr("deleted")));
+}
+
+TEST_F(DamageTest, ALogThatLostWholeBatchesAfterACleanEndStopsTheStart) {
+  PushGroups(1);
+  world_.daemon.Signal(SIGTERM);
+  ASSERT_EQ(world_.daemon.Wait(absl::Seconds(30) * Slowness()), 0);
+  for (const auto& entry : fs::directory_iterator(directory_.path() + "/shard-0")) {
+    if (entry.path().extension() == ".log") fs::resize_file(entry, entry.file_size() - 4096);
+  }
+  const Said said = RunCtl({"verify", directory_.path()});
+  EXPECT_EQ(said.code, 20);
+  EXPECT_THAT(said.out, AllOf(HasSubstr("the file ends before record"), HasSubstr("was synced")));
 }
 
 TEST_F(DamageTest, AFolderThatIsNotThereStopsTheStart) {

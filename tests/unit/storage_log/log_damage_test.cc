@@ -8,6 +8,7 @@
 
 #include "storage/log_files.h"
 #include "storage/log_format.h"
+#include "storage/log_mark.h"
 #include "storage/snapshot_writer.h"
 #include "tests/unit/storage_log/log_bench.h"
 
@@ -47,6 +48,13 @@ class LogDamageTest : public LogTest<io::MemoryKind> {
     ASSERT_TRUE(file.ok());
     ASSERT_TRUE(blocking().Truncate(*file, bytes).ok());
   }
+  void Mark(uint64_t position) {
+    LogMarker marker(kind_.disk.get(), options(), loop_.post());
+    bool done = false;
+    marker.Mark(LogPosition(position), [&done] { done = true; });
+    Drain();
+    ASSERT_TRUE(done);
+  }
   Recovered RecoverNow() { return Recover(blocking(), directory()); }
   // DataLoss that names the file and the offset.
   static void ExpectCorrupt(const Recovered& recovered, const std::string& path, uint64_t offset) {
@@ -57,6 +65,117 @@ class LogDamageTest : public LogTest<io::MemoryKind> {
     EXPECT_NE(message.find("bring this file back"), std::string::npos);
   }
 };
+
+TEST_F(LogDamageTest, AFileThatLacksWholeBatchesIsCorruptBelowTheMarkAlone) {
+  WriteBatches(6);
+  Mark(5);
+  const std::string path = PathOf(1, 1);
+  CutTo(path, 6 * kLogBlock);  // five are left
+  EXPECT_EQ(RecoverNow().records.size(), 5u);
+  CutTo(path, 5 * kLogBlock);
+  ExpectCorrupt(RecoverNow(), path, 5 * kLogBlock);
+  EXPECT_EQ(BytesOf(path), 5 * kLogBlock);
+  Remove(absl::StrCat(directory(), "/", kLogMarkName));
+  EXPECT_EQ(RecoverNow().records.size(), 4u);
+}
+
+TEST_F(LogDamageTest, ATornTailBelowTheMarkIsCorruption) {
+  WriteBatches(3);
+  Mark(3);
+  CutTo(PathOf(1, 1), 3 * kLogBlock + 100);
+  ExpectCorrupt(RecoverNow(), PathOf(1, 1), 3 * kLogBlock);
+}
+
+TEST_F(LogDamageTest, FilesThatAreGoneAreMissedBelowTheMark) {
+  WriteBatches(6, 3 * kLogBlock);
+  Mark(6);
+  const std::vector<std::string> files = Files();
+  ASSERT_EQ(files.size(), 4u);  // with the mark
+  Remove(files[2]);
+  ExpectCorrupt(RecoverNow(), files[1], 3 * kLogBlock);
+  Remove(files[1]);
+  Remove(files[0]);
+  ExpectCorrupt(RecoverNow(), directory(), 0);
+}
+
+TEST_F(LogDamageTest, ALastFileWhoseHeaderIsLostIsCorruptBelowTheMark) {
+  WriteBatches(1);
+  Mark(1);
+  CutTo(PathOf(1, 1), 100);
+  ExpectCorrupt(RecoverNow(), PathOf(1, 1), 0);
+}
+
+TEST_F(LogDamageTest, AMarkThatIsNotRightIsPassedOver) {
+  WriteBatches(2);
+  Mark(2);
+  CutTo(PathOf(1, 1), 2 * kLogBlock);
+  const std::string path = absl::StrCat(directory(), "/", kLogMarkName);
+  for (uint64_t byte = 0; byte < 35; ++byte) {
+    SCOPED_TRACE(absl::StrCat("byte ", byte));
+    memory().FlipStoredBit(path, byte, 3);
+    const Recovered recovered = RecoverNow();
+    ASSERT_TRUE(recovered.log.ok()) << recovered.log.status();
+    ASSERT_EQ(recovered.log->notes.size(), 1u);
+    memory().FlipStoredBit(path, byte, 3);
+  }
+  ExpectCorrupt(RecoverNow(), PathOf(1, 1), 2 * kLogBlock);
+  for (const uint64_t bytes : {0u, 12u, 34u}) {
+    CutTo(path, bytes);
+    EXPECT_TRUE(RecoverNow().log.ok()) << bytes;
+  }
+}
+
+TEST_F(LogDamageTest, AMarkRisesAndIsWrittenOnce) {
+  WriteBatches(9);
+  LogMarker marker(kind_.disk.get(), options(), loop_.post());
+  int done = 0;
+  for (const uint64_t position : {3u, 5u, 4u, 5u}) {
+    marker.Mark(LogPosition(position), [&done] { ++done; });
+  }
+  Drain();
+  EXPECT_EQ(done, 4);
+  const uint64_t writes = kind_.disk->use().writes;
+  marker.Mark(LogPosition(5), nullptr);
+  Drain();
+  EXPECT_EQ(kind_.disk->use().writes, writes);
+  const std::string path = absl::StrCat(directory(), "/", kLogMarkName);
+  const auto bytes = kind_.volume->contents(*kind_.volume->Find(path));
+  EXPECT_EQ(DecodeLogMark(std::string_view(bytes.data(), bytes.size()), "shard-3").value(),
+            LogPosition(5));
+}
+
+TEST_F(LogDamageTest, AMarkThatCannotBeWrittenIsLeftToTheNext) {
+  WriteBatches(2);
+  LogMarker marker(kind_.disk.get(), options(), loop_.post());
+  memory().Inject({.operation = io::MemoryOperation::kWrite, .error = EIO});
+  int done = 0;
+  marker.Mark(LogPosition(1), [&done] { ++done; });
+  Drain();
+  EXPECT_EQ(done, 1);
+  marker.Mark(LogPosition(2), [&done] { ++done; });
+  Drain();
+  EXPECT_EQ(done, 2);
+  CutTo(PathOf(1, 1), 2 * kLogBlock);
+  ExpectCorrupt(RecoverNow(), PathOf(1, 1), 2 * kLogBlock);
+}
+
+TEST_F(LogDamageTest, AFileThatIsDeletedWhileItIsWrittenEndsTheWriter) {
+  Start(options());
+  Append(1);
+  Drain();
+  writer_->LookForFile();
+  Drain();
+  EXPECT_TRUE(failed_.ok()) << failed_;
+  Remove(PathOf(1, 1));
+  writer_->LookForFile();
+  writer_->LookForFile();
+  Drain();
+  EXPECT_EQ(failures_, 1);
+  EXPECT_TRUE(absl::IsDataLoss(failed_));
+  EXPECT_NE(failed_.message().find(absl::StrCat(directory(), " was deleted or moved away")),
+            std::string::npos)
+      << failed_;
+}
 
 // The batches' fields by their offsets; bytes after the record are padding.
 constexpr uint64_t kUsed = LogBatchHead::kBytes + 8 + 100;

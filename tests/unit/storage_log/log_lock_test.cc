@@ -29,6 +29,23 @@ TEST(DirectoryLockTest, ASecondHolderIsRefusedUntilTheFirstIsGone) {
   EXPECT_TRUE(DirectoryLock::Take(folder.path()).ok());
 }
 
+TEST(DirectoryLockTest, AFileThatIsDeletedOrReplacedIsNoticed) {
+  const io::ScratchFolder folder;
+  const std::string file = folder.path() + "/lock";
+  {
+    const auto lock = DirectoryLock::Take(folder.path());
+    ASSERT_TRUE(lock.ok()) << lock.status();
+    EXPECT_TRUE(lock->Check().ok());
+    ASSERT_EQ(unlink(file.c_str()), 0);
+    EXPECT_TRUE(absl::IsDataLoss(lock->Check()));
+    EXPECT_NE(lock->Check().message().find(file), std::string::npos);
+    const auto other = DirectoryLock::Take(folder.path());
+    ASSERT_TRUE(other.ok()) << other.status();
+    EXPECT_TRUE(absl::IsDataLoss(lock->Check()));
+    EXPECT_TRUE(other->Check().ok());
+  }
+}
+
 TEST(DirectoryLockTest, AKilledHolderLeavesNothingToCleanUp) {
   const io::ScratchFolder folder;
   int ready[2];

@@ -219,6 +219,24 @@ TEST_F(Trouble, BytesThatChangeInMemoryAreNotStored) {
   }
 }
 
+TEST_F(Trouble, AFileThatIsDeletedWhileItIsWrittenIsNoticed) {
+  std::vector<absl::Status> gone;
+  const auto look = [&] {
+    host.store->LookForFiles([&gone](const absl::Status& status) { gone.push_back(status); });
+    host.Settle();
+  };
+  const PutRef put = host.Write(Text(5'000));
+  look();
+  EXPECT_TRUE(gone.empty());
+  const std::string path = "/data/segments/" + FileOf(put->id);
+  host.disk->Unlink(path, [](const absl::Status& status) { EXPECT_TRUE(status.ok()); });
+  host.Settle();
+  look();
+  ASSERT_EQ(gone.size(), 1u);
+  EXPECT_EQ(gone[0].code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(gone[0].message()), HasSubstr(path));
+}
+
 TEST_F(Trouble, AFlippedBitOnTheWayIsReadAgain) {
   const PutRef put = host.Write(Text(5'000));
   EvictAll();
