@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "base/sync.h"
 #include "base/units.h"
 #include "node/check_recovered.h"
 #include "shard/limits.h"
@@ -239,8 +240,9 @@ absl::Status Engine::Begin(Journal* journal) {
 
 Engine::~Engine() {
   {
-    absl::MutexLock lock(&timer_mutex_);
+    MutexLock lock(&timer_mutex_);
     stopping_ = true;
+    stop_.NotifyAll();
   }
   if (timer_.joinable()) timer_.join();
   closing_ = true;
@@ -444,10 +446,11 @@ void Engine::UnwatchPolicy(uint64_t id) {
 void Engine::TimerThread() {
   while (true) {
     {
-      absl::MutexLock lock(&timer_mutex_);
-      if (timer_mutex_.AwaitWithTimeout(absl::Condition(&stopping_), absl::Milliseconds(kTickMs))) {
-        return;
+      MutexLock lock(&timer_mutex_);
+      const absl::Time due = absl::Now() + absl::Milliseconds(kTickMs);
+      while (!stopping_ && stop_.WaitUntil(&timer_mutex_, due)) {
       }
+      if (stopping_) return;
     }
     TickAll();
   }

@@ -21,7 +21,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
-#include "absl/synchronization/mutex.h"
+#include "base/sync.h"
 #include "node/calls.h"
 #include "node/dead_bytes.h"
 #include "node/journal.h"
@@ -236,7 +236,8 @@ class Engine {
   uint64_t look_due_ms_ = 0;  // at the logs; the timer's
   std::atomic<bool> closing_{false};
   std::atomic<uint64_t> pushes_held_{0};
-  absl::Mutex timer_mutex_;
+  Mutex timer_mutex_;
+  CondVar stop_;
   bool stopping_ ABSL_GUARDED_BY(timer_mutex_) = false;
   std::thread timer_;
 };

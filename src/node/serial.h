@@ -12,7 +12,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
-#include "absl/synchronization/mutex.h"
+#include "base/sync.h"
 
 namespace forebay::node {
 
@@ -21,7 +21,7 @@ class Serial {
   template <class F>
   void Post(F&& work) {
     {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       if (running_) {
         queue_.emplace_back(std::forward<F>(work));
         return;
@@ -34,9 +34,10 @@ class Serial {
 
   // Blocks until every closure posted so far has run. Not from within a closure of the same Serial.
   void Flush() {
-    absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(
-        +[](Serial* self) ABSL_NO_THREAD_SAFETY_ANALYSIS { return !self->running_; }, this));
+    MutexLock lock(&mutex_);
+    ++flushing_;
+    while (running_) idle_.Wait(&mutex_);
+    --flushing_;
   }
 
  private:
@@ -44,9 +45,10 @@ class Serial {
     std::deque<absl::AnyInvocable<void()>> batch;
     while (true) {
       {
-        absl::MutexLock lock(&mutex_);
+        MutexLock lock(&mutex_);
         if (queue_.empty()) {
           running_ = false;
+          if (flushing_ > 0) idle_.NotifyAll();
           return;
         }
         batch.swap(queue_);
@@ -56,8 +58,10 @@ class Serial {
     }
   }
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
+  CondVar idle_;
   bool running_ ABSL_GUARDED_BY(mutex_) = false;
+  int flushing_ ABSL_GUARDED_BY(mutex_) = 0;  // threads in Flush
   std::deque<absl::AnyInvocable<void()>> queue_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
+#include "base/sync.h"
 #include "forebay/v1/admin.pb.h"
 #include "server/admin.h"
 #include "server/eval_results.h"
@@ -97,7 +97,7 @@ class EvalWaits {
   void Tick() {
     std::vector<Wait> waits;
     {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       waits.swap(waits_);
     }
     for (auto& wait : waits) Look(wait.run, wait.until_ms, std::move(wait.answer));
@@ -123,7 +123,7 @@ class EvalWaits {
           absl::StrCat("eval_run: ", run.value, " is not done, and the daemon is draining")));
     }
     if (!result.done() && node::Engine::NowMs() < until_ms && !answer->cancelled()) {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       waits_.push_back({run, until_ms, std::move(answer)});
       return;
     }
@@ -132,7 +132,7 @@ class EvalWaits {
   }
 
   ServiceContext* const context_;
-  absl::Mutex mutex_;
+  Mutex mutex_;
   std::vector<Wait> waits_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/sync.h"
 
 namespace forebay::server {
 
@@ -33,7 +34,7 @@ const CatalogSource* CatalogSnapshot::Find(std::string_view name) const {
 }
 
 std::shared_ptr<const CatalogSnapshot> Catalog::Get() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return current_;
 }
 
@@ -61,7 +62,7 @@ absl::Status Catalog::CanHold(const codec::SourceSettings& settings) const {
 }
 
 absl::Status Catalog::Put(SourceId id, const codec::SourceSettings& settings) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   auto next = std::make_shared<CatalogSnapshot>();
   FOREBAY_RETURN_IF_ERROR(With(*current_, id, settings, next.get()));
   current_ = std::move(next);

@@ -14,8 +14,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "base/ids.h"
+#include "base/sync.h"
 #include "codec/name_table.h"
 #include "codec/source_settings.h"
 
@@ -66,7 +66,7 @@ class Catalog {
   static absl::Status With(const CatalogSnapshot& before, SourceId id,
                            const codec::SourceSettings& settings, CatalogSnapshot* out);
 
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   std::shared_ptr<const CatalogSnapshot> current_ ABSL_GUARDED_BY(mutex_) =
       std::make_shared<CatalogSnapshot>();
 };

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "base/ids.h"
+#include "base/sync.h"
 
 namespace forebay::server {
 
@@ -38,7 +38,7 @@ class ClientTable {
   static constexpr size_t kClientsMax = 100'000;
 
   void Seen(const std::string& key, uint64_t now_ms, std::optional<ClientUsage> usage = {}) {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     auto& record = clients_[key];
     record.last_seen_ms = now_ms;
     if (usage) record.usage = usage;
@@ -46,14 +46,14 @@ class ClientTable {
   }
   // A trainer's rank was sent so many bytes.
   void Fetched(uint32_t dp_rank, uint64_t now_ms, uint64_t bytes) {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     auto& record = clients_[RankKey(dp_rank)];
     record.last_seen_ms = now_ms;
     if (!record.usage) record.usage.emplace();
     record.usage->fetched_bytes += bytes;
   }
   std::optional<ClientRecord> Find(const std::string& key) const {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     const auto found = clients_.find(key);
     if (found == clients_.end()) return std::nullopt;
     return found->second;
@@ -75,7 +75,7 @@ class ClientTable {
     for (size_t i = 0; i < by_age.size() / 10; ++i) clients_.erase(by_age[i].second);
   }
 
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   std::map<std::string, ClientRecord> clients_ ABSL_GUARDED_BY(mutex_);
 };
 

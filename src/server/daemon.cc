@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "base/check.h"
+#include "base/sync.h"
 #include "server/admin.h"
 #include "server/grpc/fetch_stream.h"
 #include "server/grpc/files.h"
@@ -113,14 +113,14 @@ absl::Status Daemon::Begin() {
     Log(LogLevel::kWarning, "storage", {{"note", loss}});
   }
   absl::Status status;
-  absl::Notification done;
+  Notification done;
   engine_->OnLedger([&](node::LedgerLoop& loop, uint64_t) {
     for (const ledger::Source& source : loop.state().sources()) {
       status.Update(catalog_.Put(source.id, source.settings));
     }
     done.Notify();
   });
-  done.WaitForNotification();
+  done.Wait();
   return status;
 }
 
@@ -214,7 +214,7 @@ absl::Status Daemon::Listen() {
 
 std::shared_ptr<Observation> Daemon::Look() {
   struct Wait {
-    absl::Notification done;
+    Notification done;
     std::shared_ptr<Observation> seen;
   };
   auto wait = std::make_shared<Wait>();
@@ -222,7 +222,7 @@ std::shared_ptr<Observation> Daemon::Look() {
     wait->seen = std::move(seen);
     wait->done.Notify();
   });
-  if (!wait->done.WaitForNotificationWithTimeout(kObserveTimeout)) return nullptr;
+  if (!wait->done.WaitFor(kObserveTimeout)) return nullptr;
   return wait->seen;
 }
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
+#include "base/sync.h"
 #include "codec/actor_messages.h"
 #include "forebay/v1/actor.pb.h"
 #include "server/grpc/typed.h"
@@ -247,7 +247,7 @@ void CountOverShards(node::Engine* engine, const std::vector<shard::LeaseRef>& l
                      std::function<void(absl::StatusOr<uint64_t>)> answer) {
   struct Job {
     std::atomic<uint32_t> left{0};
-    absl::Mutex mutex;
+    Mutex mutex;
     absl::StatusOr<uint64_t> sum ABSL_GUARDED_BY(mutex) = 0;
     std::function<void(absl::StatusOr<uint64_t>)> answer;
   };
@@ -269,7 +269,7 @@ void CountOverShards(node::Engine* engine, const std::vector<shard::LeaseRef>& l
                                    [job](shard::CountReply&& reply) {
                                      absl::StatusOr<uint64_t> sum = 0;
                                      {
-                                       absl::MutexLock lock(&job->mutex);
+                                       MutexLock lock(&job->mutex);
                                        if (!reply.status.ok()) {
                                          job->sum = reply.status;
                                        } else if (job->sum.ok()) {

@@ -11,7 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
+#include "base/sync.h"
 #include "node/config.h"
 
 namespace forebay::server {
@@ -23,19 +23,19 @@ class LiveConfig {
   void OnChange(std::function<void(const node::Config&)> apply) { apply_ = std::move(apply); }
 
   node::Config Get() const {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     return config_;
   }
   // Answers what changes; with `dry_run` nothing does.
   absl::StatusOr<std::vector<node::ConfigChange>> Set(
       const std::map<std::string, std::string>& values, bool dry_run) {
     // What `apply` sets going may read the configuration, so only changes wait for each other.
-    absl::MutexLock one_at_a_time(&change_mutex_);
+    MutexLock one_at_a_time(&change_mutex_);
     node::Config changed = Get();
     auto changes = node::Change(values, &changed);
     if (!changes.ok() || dry_run) return changes;
     {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       config_ = changed;
     }
     if (apply_) apply_(changed);
@@ -44,8 +44,8 @@ class LiveConfig {
 
  private:
   std::function<void(const node::Config&)> apply_;
-  absl::Mutex change_mutex_;
-  mutable absl::Mutex mutex_;
+  Mutex change_mutex_;
+  mutable Mutex mutex_;
   node::Config config_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "base/sync.h"
 #include "shard/messages.h"
 
 namespace forebay::server {
@@ -45,7 +45,7 @@ class RunMetrics {
 
   // A step was committed: how many of its rollouts had which lag.
   void Committed(const std::vector<uint64_t>& rollouts_by_lag) {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (lags_.rollouts.size() < rollouts_by_lag.size()) {
       lags_.rollouts.resize(rollouts_by_lag.size());
     }
@@ -55,7 +55,7 @@ class RunMetrics {
     }
   }
   LagCounts lags() const {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     return lags_;
   }
 
@@ -63,12 +63,12 @@ class RunMetrics {
   // pushes' add up over those who wait.
   void Waited(const std::string& who, const std::string& reason, uint64_t ms) {
     std::pair<std::string, std::string> key(who, ReasonWord(reason));
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (waited_ms_.size() >= kWaitReasonsMax && !waited_ms_.contains(key)) key.second = "other";
     waited_ms_[std::move(key)] += ms;
   }
   std::map<std::pair<std::string, std::string>, uint64_t> waited_ms() const {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     return waited_ms_;
   }
 
@@ -95,7 +95,7 @@ class RunMetrics {
   std::array<std::atomic<uint64_t>, kPushResults> pushes_{};
   std::atomic<uint64_t> trainer_ms_{0};
   std::atomic<uint64_t> trainer_waiting_ms_{0};
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   LagCounts lags_ ABSL_GUARDED_BY(mutex_);
   std::map<std::pair<std::string, std::string>, uint64_t> waited_ms_ ABSL_GUARDED_BY(mutex_);
 };

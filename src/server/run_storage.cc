@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "base/check.h"
 #include "base/hash.h"
+#include "base/sync.h"
 #include "base/units.h"
 #include "storage/log_blocking.h"
 #include "storage/ram_payload_store.h"
@@ -158,9 +158,9 @@ void RunStorage::LetContentsIn() {
 
 bool RunStorage::Seal(absl::Duration most) {
   if (segments_ == nullptr) return true;
-  auto done = std::make_shared<absl::Notification>();
+  auto done = std::make_shared<Notification>();
   segments_->Seal([done] { done->Notify(); });
-  return done->WaitForNotificationWithTimeout(most);
+  return done->WaitFor(most);
 }
 
 void RunStorage::Tick() {
@@ -200,13 +200,13 @@ absl::StatusOr<std::vector<PayloadId>> RunStorage::Recovered(const Named& named)
                                   machine.log.bytes, " bytes in ", machine.log.seconds, " s"));
     for (const std::string& note : machine.log.notes) notes_.push_back(note);
   }
-  absl::Notification done;
+  Notification done;
   absl::StatusOr<storage::StoreRecovery> found = absl::UnknownError("");
   segments_->Recover(named.payloads, [&](absl::StatusOr<storage::StoreRecovery> answer) {
     found = std::move(answer);
     done.Notify();
   });
-  done.WaitForNotification();
+  done.Wait();
   if (!found.ok()) return found.status();
   notes_.push_back(absl::StrCat("segments: ", found->segments, " with ", found->payloads,
                                 " payloads, ", found->unsealed, " without an index, ",

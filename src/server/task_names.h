@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "base/ids.h"
+#include "base/sync.h"
 #include "codec/actor_messages.h"
 #include "storage/content_store.h"
 
@@ -30,19 +30,19 @@ class FailureNotes {
   static constexpr size_t kNotesMax = 10'000;
 
   void Put(ShardId shard, TaskId task, const std::string& reason) {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     // Full: any one makes room; quarantined tasks are few.
     if (notes_.size() >= kNotesMax) notes_.erase(notes_.begin());
     notes_[{shard.value, task.value}] = reason;
   }
   std::string Get(ShardId shard, TaskId task) const {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     const auto found = notes_.find({shard.value, task.value});
     return found == notes_.end() ? "" : found->second;
   }
 
  private:
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   std::map<std::pair<uint8_t, uint64_t>, std::string> notes_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/sync.h"
 #include "node/engine.h"
 
 namespace forebay::server {
@@ -12,8 +13,9 @@ void Ticker::Start() {
 
 void Ticker::Stop() {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     stopping_ = true;
+    stop_.NotifyAll();
   }
   if (thread_.joinable()) thread_.join();
 }
@@ -31,8 +33,11 @@ void Ticker::Run() {
       next = std::min(next, entry.due_ms);
     }
     const auto pause = absl::Milliseconds(static_cast<int64_t>(next > now ? next - now : 0));
-    absl::MutexLock lock(&mutex_);
-    if (mutex_.AwaitWithTimeout(absl::Condition(&stopping_), pause)) return;
+    const absl::Time due = absl::Now() + pause;
+    MutexLock lock(&mutex_);
+    while (!stopping_ && stop_.WaitUntil(&mutex_, due)) {
+    }
+    if (stopping_) return;
   }
 }
 

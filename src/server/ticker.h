@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "base/sync.h"
 
 namespace forebay::server {
 
@@ -35,7 +35,8 @@ class Ticker {
   void Run();
 
   std::vector<Entry> entries_;
-  absl::Mutex mutex_;
+  Mutex mutex_;
+  CondVar stop_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

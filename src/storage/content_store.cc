@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/sync.h"
 #include "codec/wire.h"
 
 namespace forebay::storage {
@@ -120,7 +121,7 @@ absl::Status ContentStore::Add(absl::Span<const std::string_view> items,
           absl::StrCat("a task of ", item.size(), " bytes, at most ", kItemBytesMax));
     }
   }
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const Need need = NeedOf(items);
   if (!Fits(need)) {
     return absl::ResourceExhaustedError(
@@ -138,7 +139,7 @@ absl::Status ContentStore::Add(absl::Span<const std::string_view> items,
 // an item is missing or was written by a program that places items otherwise.
 absl::Status ContentStore::Restore(PayloadId id, std::string_view item, bool live) {
   if (item.size() > kItemBytesMax) return absl::DataLossError("a task that is too long");
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const PayloadId place = TakePlace(Stored(item));
   if (place != id || end_.arenas > kFan * kFan) {
     return absl::DataLossError(absl::StrCat("a task content belongs at ", absl::Hex(id.value),
@@ -162,12 +163,12 @@ absl::Status ContentStore::PutBack(PayloadId id, std::string_view item) {
 }
 
 ContentStore::End ContentStore::end() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return end_;
 }
 
 absl::Status ContentStore::RestoreEnd(const End& end) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (end_.arenas > 0) return absl::DataLossError("the end of task contents after some of them");
   const bool right = end.arenas <= kFan * kFan && end.open_used <= kArenaBytes &&
                      (end.open < end.arenas || end.open_used == kArenaBytes);
@@ -177,7 +178,7 @@ absl::Status ContentStore::RestoreEnd(const End& end) {
 }
 
 absl::Status ContentStore::RestoreAt(PayloadId id, std::string_view item) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const uint64_t number = (id.value >> kOffsetBits) - 1, offset = id.value & kOffsetMask;
   const uint64_t size = Stored(item);
   const uint64_t most = number == end_.open ? end_.open_used : kArenaBytes;
@@ -213,13 +214,13 @@ void ContentStore::Kill(absl::Span<const PayloadId> ids) {
   for (const PayloadId id : ids) {
     const auto item = Read(id);
     if (!item.ok()) continue;
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     use_.dead_bytes += Stored(*item);
   }
 }
 
 ContentUse ContentStore::use() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return use_;
 }
 

@@ -17,9 +17,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "base/ids.h"
+#include "base/sync.h"
 
 namespace forebay::storage {
 
@@ -98,7 +98,7 @@ class ContentStore {
   const uint64_t bytes_max_;
   std::atomic<uint64_t> largest_{0};
   std::array<std::atomic<Directory*>, kFan> directories_{};
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   End end_ ABSL_GUARDED_BY(mutex_);
   ContentUse use_ ABSL_GUARDED_BY(mutex_);
 };

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "storage/mutex.h"
+#include "base/sync.h"
 
 namespace forebay::storage {
 

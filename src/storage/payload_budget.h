@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "storage/mutex.h"
+#include "base/sync.h"
 #include "storage/page_pool.h"
 
 namespace forebay::storage {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "storage/mutex.h"
+#include "base/sync.h"
 #include "storage/payload_store.h"
 
 namespace forebay::storage {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "storage/mutex.h"
+#include "base/sync.h"
 #include "storage/segment_batch.h"
 
 namespace forebay::storage {

@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "base/sync.h"
 #include "io/disk.h"
-#include "storage/mutex.h"
 #include "storage/payload_store.h"
 #include "storage/segment_options.h"
 #include "storage/segment_reader.h"

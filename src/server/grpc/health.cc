@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/sync.h"
 #include "codec/wire.h"
 
 namespace forebay::server {
@@ -108,20 +109,20 @@ uint32_t Health::StateOf(const std::string& service) const {
 
 void Health::SetServing(bool serving) {
   serving_.store(serving);
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   for (const auto& [id, watching] : watchers_) {
     watching.stream.Post([watcher = watching.watcher] { watcher->Tell(); });
   }
 }
 
 uint64_t Health::AddWatcher(StreamRef stream, Watcher* watcher) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   watchers_[++last_watcher_] = {std::move(stream), watcher};
   return last_watcher_;
 }
 
 void Health::RemoveWatcher(uint64_t id) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   watchers_.erase(id);
 }
 

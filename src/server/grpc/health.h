@@ -10,7 +10,7 @@
 #include <string>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "base/sync.h"
 #include "server/grpc/method_table.h"
 
 namespace forebay::server {
@@ -35,7 +35,7 @@ class Health {
 
   const MethodTable* methods_ = nullptr;
   std::atomic<bool> serving_{true};
-  absl::Mutex mutex_;
+  Mutex mutex_;
   uint64_t last_watcher_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<uint64_t, Watching> watchers_ ABSL_GUARDED_BY(mutex_);
 };

@@ -3,6 +3,8 @@
 #include <chrono>
 #include <utility>
 
+#include "base/sync.h"
+
 namespace forebay::server {
 namespace {
 
@@ -17,7 +19,7 @@ void Mailbox::Post(Task task) {
     return;
   }
   Task dropped;  // destroyed outside the lock
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (closed_) {
     dropped = std::move(task);
     return;
@@ -32,14 +34,14 @@ void Mailbox::Post(Task task) {
 }
 
 void Mailbox::Swap(std::vector<Task>* tasks) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   tasks->swap(tasks_);
   woken_ = false;
 }
 
 void Mailbox::Close() {
   std::vector<Task> dropped;
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   closed_ = true;
   dropped.swap(tasks_);
   alarm_.reset();

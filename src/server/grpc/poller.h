@@ -15,7 +15,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
-#include "absl/synchronization/mutex.h"
+#include "base/sync.h"
 #include "server/grpc/rpc.h"
 
 namespace forebay::server {
@@ -48,7 +48,7 @@ class Mailbox {
 
   std::atomic<std::thread::id> thread_{};
   grpc::ServerCompletionQueue* queue_ = nullptr;
-  absl::Mutex mutex_;
+  Mutex mutex_;
   std::vector<Task> tasks_ ABSL_GUARDED_BY(mutex_);
   std::vector<Task>
       own_tasks_;  // posted by the poller's thread itself: run after the event, no wake-up needed

@@ -3,6 +3,8 @@
 #include <chrono>
 #include <utility>
 
+#include "base/sync.h"
+
 namespace forebay::server {
 namespace {
 
@@ -14,13 +16,13 @@ uint64_t NowMs() {
 }  // namespace
 
 uint64_t PushWatch::Begin(End end) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   entries_[++last_id_] = {.end = std::move(end), .last_ms = NowMs()};
   return last_id_;
 }
 
 void PushWatch::Came(uint64_t id, uint64_t frames, const shard::LeaseRef& lease) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const auto found = entries_.find(id);
   if (found == entries_.end()) return;
   found->second.lease = lease;
@@ -29,13 +31,13 @@ void PushWatch::Came(uint64_t id, uint64_t frames, const shard::LeaseRef& lease)
 }
 
 void PushWatch::Forget(uint64_t id) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   entries_.erase(id);
 }
 
 std::vector<PushWatch::Stalled> PushWatch::Find(uint64_t idle_ms) const {
   std::vector<Stalled> out;
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (entries_.empty()) return out;
   const uint64_t now = NowMs();
   for (const auto& [id, entry] : entries_) {
@@ -48,7 +50,7 @@ std::vector<PushWatch::Stalled> PushWatch::Find(uint64_t idle_ms) const {
 bool PushWatch::EndStalled(const Stalled& stalled, const std::string& why) {
   End end;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     const auto found = entries_.find(stalled.id);
     if (found == entries_.end() || found->second.frames != stalled.frames) return false;
     end = std::move(found->second.end);

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "base/sync.h"
 #include "shard/messages.h"
 
 namespace forebay::server {
@@ -47,7 +47,7 @@ class PushWatch {
     uint64_t last_ms = 0;
   };
 
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<uint64_t, Entry> entries_ ABSL_GUARDED_BY(mutex_);
 };

@@ -15,13 +15,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/sync.h"
 #include "io/disk.h"
 #include "io/memory_disk.h"
 #include "io/pool_disk.h"
 
 namespace forebay::io {
 
-// Waits for so many answers. (absl::Notification would do, but ThreadSanitizer does not see it.)
+// Waits for so many answers. (Notification would do, but ThreadSanitizer does not see it.)
 class Answers {
  public:
   explicit Answers(int expected = 1) : left_(expected) {}

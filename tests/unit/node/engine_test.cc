@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "base/sync.h"
 #include "codec/archive.h"
 
 namespace forebay::node {
@@ -101,7 +101,7 @@ class HeldJournal final : public Journal {
 template <class R>
 struct Later {
   R reply;
-  absl::Notification done;
+  Notification done;
   auto Take() {
     return [this](R&& answer) {
       reply = std::move(answer);
@@ -109,7 +109,7 @@ struct Later {
     };
   }
   R& Wait() {
-    EXPECT_TRUE(done.WaitForNotificationWithTimeout(kDeadline));
+    EXPECT_TRUE(done.WaitFor(kDeadline));
     return reply;
   }
 };
@@ -140,14 +140,14 @@ class EngineTest : public ::testing::Test {
   }
   // Keeps the states for the next start.
   void Stop() {
-    absl::Notification done;
+    Notification done;
     engine->OnLedger([&](LedgerLoop& loop, uint64_t) {
       journal.ledger_snapshot.clear();
       codec::Writer writer(&journal.ledger_snapshot);
       loop.state().Snapshot(writer);
       done.Notify();
     });
-    ASSERT_TRUE(done.WaitForNotificationWithTimeout(kDeadline));
+    ASSERT_TRUE(done.WaitFor(kDeadline));
     journal.snapshots.clear();
     for (uint32_t i = 0; i < engine->shards(); ++i) {
       OnLoop(i, [this](ShardLoop& loop) {
@@ -164,12 +164,12 @@ class EngineTest : public ::testing::Test {
     return engine->Begin(&journal);
   }
   void OnLoop(uint32_t shard, absl::FunctionRef<void(ShardLoop&)> look) {
-    absl::Notification done;
+    Notification done;
     engine->OnShard(Shard(shard), [&](ShardLoop& loop, uint64_t) {
       look(loop);
       done.Notify();
     });
-    ASSERT_TRUE(done.WaitForNotificationWithTimeout(kDeadline));
+    ASSERT_TRUE(done.WaitFor(kDeadline));
   }
   static ShardId Shard(uint32_t shard) { return ShardId(static_cast<uint8_t>(shard)); }
 
@@ -213,12 +213,12 @@ class EngineTest : public ::testing::Test {
   void AwaitAcknowledged(uint32_t shard) {
     bool found = false;
     for (const absl::Time end = absl::Now() + kDeadline; !found && absl::Now() < end;) {
-      absl::Notification done;
+      Notification done;
       engine->OnLedger([&](LedgerLoop& loop, uint64_t) {
         found = loop.state().outbox(Shard(shard)).Unacknowledged().empty();
         done.Notify();
       });
-      ASSERT_TRUE(done.WaitForNotificationWithTimeout(kDeadline));
+      ASSERT_TRUE(done.WaitFor(kDeadline));
       if (!found) absl::SleepFor(absl::Milliseconds(1));  // poll: the loops get there
     }
     ASSERT_TRUE(found);

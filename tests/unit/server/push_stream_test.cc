@@ -6,8 +6,8 @@
 #include <map>
 #include <thread>
 
-#include "absl/synchronization/mutex.h"
 #include "base/crc32c.h"
+#include "base/sync.h"
 #include "forebay/v1/actor.pb.h"
 #include "storage/ram_payload_store.h"
 #include "tests/unit/server/rpc_client.h"
@@ -33,7 +33,7 @@ class FakeEngine : public PushEngine {
   std::shared_ptr<const codec::NameTable> Names() override { return names_; }
   void Push(PushBatch batch, PushAnswer answer) override {
     std::vector<shard::PushOutcome> outcomes(batch.rollouts.size());
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     for (size_t i = 0; i < batch.rollouts.size(); ++i) {
       const auto attempt = batch.rollouts[i].lease.attempt.value;
       if (!seen_.insert({attempt, batch.rollouts[i]}).second) {
@@ -49,14 +49,14 @@ class FakeEngine : public PushEngine {
     Push(std::move(batch), std::move(answer));
   }
   std::vector<PushBatch> batches() {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     return batches_;
   }
   PushGroupRequest group_;
 
  private:
   std::shared_ptr<const codec::NameTable> names_;
-  absl::Mutex mutex_;
+  Mutex mutex_;
   std::map<uint64_t, shard::RolloutMeta> seen_;
   std::vector<PushBatch> batches_;
   std::vector<std::thread> threads_;

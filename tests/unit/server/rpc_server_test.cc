@@ -9,8 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
+#include "base/sync.h"
 #include "codec/wire.h"
 #include "server/grpc/health.h"
 #include "server/grpc/reflection.h"
@@ -109,8 +108,8 @@ TEST(RpcServer, ADroppedResponderAnswersInternal) {
 
 TEST(RpcServer, TheHandlerSeesCancellation) {
   MethodTable methods;
-  absl::Notification called;
-  absl::Notification cancelled;
+  Notification called;
+  Notification cancelled;
   std::optional<Responder> held;
   methods.AddUnary("/test.Echo/Hang",
                    [&](const CallContext&, grpc::ByteBuffer, Responder responder) {
@@ -125,11 +124,11 @@ TEST(RpcServer, TheHandlerSeesCancellation) {
     std::string answer;
     return server.Unary("/test.Echo/Hang", "", &answer, &context).error_code();
   });
-  called.WaitForNotification();
+  called.Wait();
   EXPECT_FALSE(held->cancelled());
   context.TryCancel();
   EXPECT_EQ(call.get(), grpc::StatusCode::CANCELLED);
-  ASSERT_TRUE(cancelled.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  ASSERT_TRUE(cancelled.WaitFor(absl::Seconds(20)));
   EXPECT_TRUE(held->cancelled());
   held->Reply(Body("too late"));  // dropped, and does no harm
   std::string answer;
@@ -139,7 +138,7 @@ TEST(RpcServer, TheHandlerSeesCancellation) {
 
 TEST(RpcServer, TheHandlerSeesTheDeadlinePass) {
   MethodTable methods;
-  absl::Notification cancelled;
+  Notification cancelled;
   std::optional<Responder> held;
   methods.AddUnary(
       "/test.Echo/Hang", [&](const CallContext& call, grpc::ByteBuffer, Responder responder) {
@@ -153,7 +152,7 @@ TEST(RpcServer, TheHandlerSeesTheDeadlinePass) {
   std::string answer;
   EXPECT_EQ(server.Unary("/test.Echo/Hang", "", &answer, &context).error_code(),
             grpc::StatusCode::DEADLINE_EXCEEDED);
-  EXPECT_TRUE(cancelled.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  EXPECT_TRUE(cancelled.WaitFor(absl::Seconds(20)));
 }
 
 TEST(RpcServer, AStreamAnswersInOrderAndEnds) {
@@ -258,7 +257,7 @@ TEST(RpcServer, AuthorizesBeforeTheHandlerRuns) {
 TEST(RpcServer, ShutdownEndsStreamsAndCancelsWhatHangs) {
   MethodTable methods;
   AddEcho(&methods);
-  absl::Notification called;
+  Notification called;
   std::optional<Responder> held;
   methods.AddUnary("/test.Echo/Hang",
                    [&](const CallContext&, grpc::ByteBuffer, Responder responder) {
@@ -275,7 +274,7 @@ TEST(RpcServer, ShutdownEndsStreamsAndCancelsWhatHangs) {
     std::string answer;
     return server.Unary("/test.Echo/Hang", "", &answer).error_code();
   });
-  called.WaitForNotification();
+  called.Wait();
   server.server().Shutdown(std::chrono::milliseconds(100));
   EXPECT_FALSE(stream->Read(&body));
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
