@@ -345,6 +345,26 @@ def check_link(tree: Tree) -> Iterator[Finding]:
                 yield path, line, f"no such page: {page}"
 
 
+def check_format_page(tree: Tree) -> Iterator[Finding]:
+    """A page on a format has its grammar, an example, and a golden file that holds it, which a test reads and writes."""
+    tests = " ".join(tree.read(f) for f in tree.cpp() if f.startswith("tests/"))
+    for path in tree.ending(".md"):
+        if not path.startswith("docs/formats/"):
+            continue
+        text = tree.read(path)
+        for heading in ("Grammar", "Example", "Versions"):
+            if not re.search(rf"^## {heading}$", text, re.MULTILINE):
+                yield path, 1, f"no heading '## {heading}'"
+        golden = re.findall(r"tests/golden/([\w.-]+\w)", text)
+        if not golden:
+            yield path, 1, "names no file of tests/golden"
+        for name in golden:
+            if f"tests/golden/{name}" not in tree.files:
+                yield path, 1, f"no such file: tests/golden/{name}"
+            elif name not in tests:
+                yield path, 1, f"no test names tests/golden/{name}"
+
+
 def check_proto(tree: Tree) -> Iterator[Finding]:
     """Every message, field, value and rpc of the contract is commented, on its line or above.
 

@@ -25,6 +25,7 @@ GOOD = {
 }
 SHARD = '#include "shard/s.h"\n'
 LONG = "void F() {\n" + "  G();\n" * 69 + "}\n"
+PAGE = "## Grammar\n## Example\n## Versions\n"
 HASH = "absl::flat_hash_map<int, int> places_;\n"
 
 # rule, file, content, line of the finding
@@ -65,6 +66,9 @@ BROKEN = [
     ("unfinished", "tests/t_test.cc", "TEST(A, DISABLED_B) {}\n", 1),
     ("unfinished", "tests/t_test.cc", "TEST(A, B) { GTEST_SKIP(); }\n", 1),
     ("unfinished", "tests/t_test.cc", "TEST(A, B) { EXPECT_TRUE(true); }\n", 1),
+    ("format-page", "docs/formats/x.md", PAGE, 1),
+    ("format-page", "docs/formats/x.md", "`tests/golden/x-1`\n" + PAGE, 1),
+    ("format-page", "docs/formats/x.md", PAGE.replace("Example", "Sample"), 1),
     ("unfinished", "tests/test_a.py", "@pytest.mark.skip\ndef test_a(): pass\n", 1),
     ("sleep", "tests/t_test.cc", "TEST(A, B) {\n  absl::SleepFor(x);\n}\n", 2),
     ("sleep", "tests/test_a.py", "def test_a():\n    time.sleep(1)\n", 2),

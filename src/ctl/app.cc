@@ -99,8 +99,9 @@ std::string Explain(const absl::Status& status, const Globals& globals) {
 int Execute(const Action& action, const Globals& globals, std::ostream& out, std::ostream& err) {
   auto client = Connect(globals);
   absl::Status status = client.status();
-  Context context{
-      .timeout = absl::Seconds(globals.timeout_s), .json = globals.output == "json", .out = &out};
+  Context context{.timeout = absl::Seconds(globals.timeout_s),
+                  .json = globals.output == "json",
+                  .out = &out};
   if (status.ok()) {
     context.client = client->get();
     status = action(context);

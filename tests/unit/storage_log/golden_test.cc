@@ -129,6 +129,83 @@ TEST(GoldenTest, TheSnapshotIsReadAsEver) {
   EXPECT_TRUE(totals.CheckFooter(rest).ok());
 }
 
+LogFileHeader HeaderOfContents() {
+  return {.machine = "contents",
+          .number = 2,
+          .incarnation = 5,
+          .nonce = 0x0123456789abcdef,
+          .first = LogPosition(3)};
+}
+
+TEST(GoldenTest, TheLogOfContentsIsWrittenAsEver) {
+  std::string file = EncodeLogFileHeader(HeaderOfContents());
+  LogBatchBuilder batch;
+  std::string record;
+  EncodeContentRecord(PayloadId(0x100007), "second task", &record);
+  batch.Add(LogPosition(3), record);
+  EncodeContentRecord(PayloadId(0x100012), "third", &record);
+  batch.Add(LogPosition(4), record);
+  file += batch.Finish(HeaderOfContents().nonce, 0, LogPosition(2));
+  ExpectGolden("contents-1.log", file);
+}
+
+TEST(GoldenTest, TheLogOfContentsIsReadAsEver) {
+  const std::string file = Golden("contents-1.log");
+  const auto header = DecodeLogFileHeader(file);
+  ASSERT_TRUE(header.ok()) << header.status();
+  EXPECT_EQ(*header, HeaderOfContents());
+  std::string read;
+  const LogScan scan =
+      ScanLogFile(file, *header, LogPosition(), [&](LogPosition position, std::string_view record) {
+        PayloadId id;
+        std::string_view item;
+        EXPECT_TRUE(DecodeContentRecord(record, &id, &item));
+        absl::StrAppend(&read, position.value, "=", absl::Hex(id.value), " ", std::string(item),
+                        ";");
+        return absl::OkStatus();
+      });
+  EXPECT_EQ(scan.how, LogScan::End::kWhole);
+  EXPECT_EQ(read, "3=100007 second task;4=100012 third;");
+}
+
+TEST(GoldenTest, TheSnapshotOfContentsIsWrittenAsEver) {
+  std::string items;
+  AppendContentEnd({.arenas = 1, .open = 0, .open_used = 7}, &items);
+  AppendContentItem(PayloadId(0x100002), "task", &items);
+  SnapshotTotals totals;
+  std::string file = EncodeSnapshotHead(
+      {.machine = "contents", .position = LogPosition(2), .epoch = 0, .incarnation = 5});
+  file += totals.Add(items);
+  file += items;
+  ExpectGolden("contents-snapshot-1", file + totals.End());
+}
+
+TEST(GoldenTest, TheSnapshotOfContentsIsReadAsEver) {
+  const std::string file = Golden("contents-snapshot-1");
+  const auto head = DecodeSnapshotHead(file);
+  ASSERT_TRUE(head.ok()) << head.status();
+  EXPECT_EQ(head->machine, "contents");
+  EXPECT_EQ(head->position, LogPosition(2));
+  std::string_view rest = std::string_view(file).substr(SnapshotHead::kBytes);
+  SnapshotTotals totals;
+  const std::string_view chunk_head = rest.substr(0, SnapshotChunkHead::kBytes);
+  const auto size = totals.BytesOf(chunk_head);
+  ASSERT_TRUE(size.ok()) << size.status();
+  std::string_view items = rest.substr(SnapshotChunkHead::kBytes, *size);
+  ASSERT_TRUE(totals.Check(chunk_head, items).ok());
+  rest.remove_prefix(SnapshotChunkHead::kBytes + *size);
+  EXPECT_EQ(*totals.BytesOf(rest.substr(0, SnapshotChunkHead::kBytes)), 0u);
+  EXPECT_TRUE(totals.CheckFooter(rest.substr(SnapshotChunkHead::kBytes)).ok());
+  ContentStore::End end;
+  PayloadId id;
+  std::string_view item;
+  ASSERT_TRUE(TakeContentEnd(&items, &end) && TakeContentItem(&items, &id, &item));
+  EXPECT_EQ(end.arenas, 1u);
+  EXPECT_EQ(id, PayloadId(0x100002));
+  EXPECT_EQ(item, "task");
+  EXPECT_TRUE(items.empty());
+}
+
 TEST(GoldenTest, ASnapshotOfContentsIsAsEver) {
   const std::string bytes(
       "\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0"
