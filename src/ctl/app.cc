@@ -148,6 +148,7 @@ int Run(const std::vector<std::string>& arguments, std::ostream& out, std::ostre
   AddSteps(&commands);
   AddConfig(&commands);
   AddEvals(&commands);
+  AddStorage(&commands);
   AddVerify(&commands);
   try {
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them

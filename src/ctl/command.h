@@ -92,6 +92,7 @@ void AddSteps(Commands* commands);
 void AddConfig(Commands* commands);
 void AddEvals(Commands* commands);
 void AddVerify(Commands* commands);
+void AddStorage(Commands* commands);
 
 // Who asks for a change, for the daemon's log: user@host.
 std::string Who();

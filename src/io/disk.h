@@ -74,11 +74,18 @@ struct Space {
   uint64_t free_bytes = 0;  // for this user
 };
 
+// From an operation's start to its end. Zero in virtual time.
+struct OperationTime {
+  double recent_ms = 0;   // mean of the newest ones, decayed
+  double slowest_ms = 0;  // since the start
+};
+
 // Counted since the start.
 struct DiskUse {
   uint64_t reads = 0, read_bytes = 0;
   uint64_t writes = 0, written_bytes = 0;
   uint64_t syncs = 0;
+  OperationTime read_time, write_time, sync_time;
   uint64_t errors = 0;
   uint64_t in_flight = 0;  // operations now
   uint64_t oldest_ms = 0;  // how long the oldest of them has been running

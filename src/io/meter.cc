@@ -1,8 +1,22 @@
 #include "io/meter.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace forebay::io {
+namespace {
+
+// The newest operation's share of the mean.
+constexpr double kRecentShare = 1.0 / 32;
+
+// `before`: operations of the kind that came before.
+void Note(double ms, uint64_t before, OperationTime* time) {
+  time->recent_ms = before == 0 ? ms : time->recent_ms + kRecentShare * (ms - time->recent_ms);
+  time->slowest_ms = std::max(time->slowest_ms, ms);
+}
+
+}  // namespace
 
 Meter::Meter() { ends_.older_ = ends_.younger_ = &ends_; }
 
@@ -18,6 +32,8 @@ void Meter::Start(Ticket* ticket) {
 }
 
 void Meter::Finish(Ticket* ticket, Kind kind, uint64_t bytes, bool ok) {
+  const double ms =
+      std::chrono::duration<double, std::milli>(Clock::now() - ticket->since_).count();
   std::lock_guard lock(mutex_);
   ticket->older_->younger_ = ticket->younger_;
   ticket->younger_->older_ = ticket->older_;
@@ -25,15 +41,15 @@ void Meter::Finish(Ticket* ticket, Kind kind, uint64_t bytes, bool ok) {
   if (!ok) ++use_.errors;
   switch (kind) {
     case Kind::kRead:
-      ++use_.reads;
+      Note(ms, use_.reads++, &use_.read_time);
       use_.read_bytes += bytes;
       break;
     case Kind::kWrite:
-      ++use_.writes;
+      Note(ms, use_.writes++, &use_.write_time);
       use_.written_bytes += bytes;
       break;
     case Kind::kSync:
-      ++use_.syncs;
+      Note(ms, use_.syncs++, &use_.sync_time);
       break;
     case Kind::kOther:
       break;

@@ -1,4 +1,5 @@
-// Counts a disk's operations, knows the oldest that is not answered, and waits for all of them.
+// Counts a disk's operations and their times, knows the oldest that is not answered, and waits for
+// all of them.
 //
 // Thread-safe. An operation is Started, then Finished (counted), then, when its caller has been
 // told, Left: in between, what the caller does about the answer may start more.

@@ -20,6 +20,7 @@ void AddRolloutMethods(ServiceContext* context, MethodTable* methods);
 void AddDropMethods(ServiceContext* context, MethodTable* methods);
 void AddClientMethods(ServiceContext* context, MethodTable* methods);
 void AddStatusMethods(ServiceContext* context, MethodTable* methods);
+void AddStorageMethods(ServiceContext* context, MethodTable* methods);
 void AddEvalMethods(ServiceContext* context, MethodTable* methods);
 
 template <class Request, class Response>

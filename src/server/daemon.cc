@@ -134,6 +134,7 @@ void Daemon::AddServices() {
   AddDropMethods(&context_, &methods_);
   AddClientMethods(&context_, &methods_);
   AddEvalMethods(&context_, &methods_);
+  AddStorageMethods(&context_, &methods_);
   AddStatusMethods(&context_, &methods_);
   ticker_.Add(kStorageLookMs, [this](uint64_t) { storage_->Tick(); });
   ticker_.Add(kLookMs, [this](uint64_t now_ms) { relief_.Tick(now_ms); });

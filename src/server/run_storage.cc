@@ -156,6 +156,26 @@ void RunStorage::LetContentsIn() {
   }
 }
 
+FileSites RunStorage::sites() const {
+  FileSites sites{.log_disk = log_disk_.get(),
+                  .directory = directory_,
+                  .machines = {"ledger"},
+                  .segment_disk = segment_disk_.get(),
+                  .segment_directory = segments_->folder()};
+  for (uint64_t i = 0; i < data_->identity().shards; ++i) {
+    sites.machines.push_back(absl::StrCat("shard-", i));
+  }
+  sites.machines.emplace_back(storage::kContentsMachine);
+  return sites;
+}
+
+void RunStorage::AskContentsQueue(absl::AnyInvocable<void(node::LogQueue)> done) {
+  contents_serial_->Post([this, done = std::move(done)]() mutable {
+    if (content_log_ == nullptr) return done({});
+    done({.bytes = content_log_->pending_bytes(), .bytes_max = content_options_.pending_bytes_max});
+  });
+}
+
 bool RunStorage::Seal(absl::Duration most) {
   if (segments_ == nullptr) return true;
   auto done = std::make_shared<Notification>();

@@ -24,6 +24,7 @@
 #include "node/directory_journal.h"
 #include "node/engine.h"
 #include "node/serial.h"
+#include "server/storage_files.h"
 #include "storage/content_log.h"
 #include "storage/content_store.h"
 #include "storage/payload_store.h"
@@ -48,6 +49,12 @@ class RunStorage final : public node::DeadBytes {
   // Of a run in memory "".
   const std::string& directory() const { return directory_; }
   const storage::SegmentStore* segments() const { return segments_; }
+  // Of a run in a directory: its disks, and what lies on them. Null for one in memory.
+  const io::Disk* log_disk() const { return log_disk_.get(); }
+  const io::Disk* segment_disk() const { return segment_disk_.get(); }
+  FileSites sites() const;
+  // Records of task contents that wait to be synced; called within their loop, later.
+  void AskContentsQueue(absl::AnyInvocable<void(node::LogQueue)> done);
 
   // Stores task contents: all or none. `done` is called once, when they are as safe as the run is.
   // While their log is full the call waits, or is refused Unavailable.

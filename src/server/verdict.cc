@@ -125,6 +125,22 @@ VerdictLimits LimitsOf(const node::Config& config) {
           .silent_ms = config.clients_silent_ms};
 }
 
+std::vector<std::string> StorageWaits(const Observation& seen) {
+  std::vector<std::string> waits;
+  AddStorage(seen, &waits);
+  AddLogs(seen, &waits);
+  AddMemory(seen, &waits);
+  const auto& budget = seen.payloads.budget;
+  if (budget.read_waiters > 0) {
+    waits.push_back(absl::StrCat(budget.read_waiters, " reads of payloads wait for ",
+                                 BytesText(budget.read_waiting_bytes), " of memory"));
+  }
+  if (seen.pushes_held > 0) {
+    waits.push_back(absl::StrCat(seen.pushes_held, " pushes wait for a log"));
+  }
+  return waits;
+}
+
 Judgement Judge(const Observation& seen, const VerdictLimits& limits) {
   Judgement out;
   if (seen.draining) out.reasons.push_back("the daemon is draining: it hands out nothing more");

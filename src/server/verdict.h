@@ -27,6 +27,8 @@ struct VerdictLimits {
 };
 
 VerdictLimits LimitsOf(const node::Config& config);
+// What waits for a disk or for payload memory, and why: trouble first. Empty: nothing does.
+std::vector<std::string> StorageWaits(const Observation& seen);
 Judgement Judge(const Observation& seen, const VerdictLimits& limits);
 
 }  // namespace forebay::server

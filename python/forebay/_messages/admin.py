@@ -379,6 +379,75 @@ class ListEvalsResponse(Message):
     evals: Repeated[EvalResult] = messages(1, lambda: EvalResult)
 
 
+class GetStorageRequest(Message):
+    pass
+
+
+class OperationTimes(Message):
+    count: int = uint64(1)
+    bytes: int = uint64(2)
+    recent_ms: float = double(3)
+    slowest_ms: float = double(4)
+
+
+class DiskState(Message):
+    use: str = string(1)
+    directory: str = string(2)
+    io: str = string(3)
+    total_bytes: int = uint64(4)
+    free_bytes: int = uint64(5)
+    reads: Optional[OperationTimes] = message(6, lambda: OperationTimes)
+    writes: Optional[OperationTimes] = message(7, lambda: OperationTimes)
+    syncs: Optional[OperationTimes] = message(8, lambda: OperationTimes)
+    errors: int = uint64(9)
+    in_flight: int = uint64(10)
+    oldest_ms: int = uint64(11)
+
+
+class MachineFiles(Message):
+    machine: str = string(1)
+    log_files: int = uint64(2)
+    log_bytes: int = uint64(3)
+    snapshots: int = uint64(4)
+    snapshot_bytes: int = uint64(5)
+    other_files: int = uint64(6)
+    other_bytes: int = uint64(7)
+    pending_bytes: int = uint64(8)
+    pending_bytes_max: int = uint64(9)
+
+
+class SegmentState(Message):
+    open: int = uint64(1)
+    sealed: int = uint64(2)
+    dead: int = uint64(3)
+    file_bytes: int = uint64(4)
+    live_bytes: int = uint64(5)
+    pinned_bytes: int = uint64(6)
+    waiting_bytes: int = uint64(7)
+    failed_writes: int = uint64(8)
+    abandoned_writes: int = uint64(9)
+    damaged: int = uint64(10)
+    evicted_bytes: int = uint64(11)
+    read_back_bytes: int = uint64(12)
+
+
+class GetStorageResponse(Message):
+    durable: bool = boolean(1)
+    directory: str = string(2)
+    disks: Repeated[DiskState] = messages(3, lambda: DiskState)
+    machines: Repeated[MachineFiles] = messages(4, lambda: MachineFiles)
+    segments: Optional[SegmentState] = message(5, lambda: SegmentState)
+    payloads: int = uint64(6)
+    payload_bytes: int = uint64(7)
+    memory_bytes: int = uint64(8)
+    memory_bytes_max: int = uint64(9)
+    cached_bytes: int = uint64(10)
+    wanted_bytes: int = uint64(11)
+    content_bytes: int = uint64(12)
+    waits: Repeated[str] = repeated(13, "string")
+    unknown: str = string(14)
+
+
 # Full name of a method: its request and its response.
 METHODS = {
     "/forebay.v1.AdminService/GetStatus": (GetStatusRequest, GetStatusResponse),
@@ -390,6 +459,7 @@ METHODS = {
     "/forebay.v1.AdminService/RequeueTasks": (TaskNamesRequest, TaskNamesResponse),
     "/forebay.v1.AdminService/ListRollouts": (ListRolloutsRequest, ListRolloutsResponse),
     "/forebay.v1.AdminService/DropRollouts": (DropRolloutsRequest, DropRolloutsResponse),
+    "/forebay.v1.AdminService/GetStorage": (GetStorageRequest, GetStorageResponse),
     "/forebay.v1.AdminService/ListLeases": (ListLeasesRequest, ListLeasesResponse),
     "/forebay.v1.AdminService/ListActors": (ListActorsRequest, ListActorsResponse),
     "/forebay.v1.AdminService/ListEngines": (ListEnginesRequest, ListEnginesResponse),

@@ -69,6 +69,28 @@ TEST(Meter, KnowsTheOldestWhateverFinishesFirst) {
   EXPECT_EQ(use.written_bytes, 7u);
   EXPECT_EQ(use.syncs, 1u);
   EXPECT_EQ(use.errors, 1u);
+  EXPECT_GE(use.write_time.recent_ms, 20);
+  EXPECT_EQ(use.write_time.slowest_ms, use.write_time.recent_ms);
+  EXPECT_LT(use.read_time.slowest_ms, use.write_time.slowest_ms);
+}
+
+TEST(Meter, AMeanFollowsTheNewestTimesAndTheSlowestStays) {
+  Meter meter;
+  const auto take = [&meter](uint64_t least_ms) {
+    Meter::Ticket ticket;
+    meter.Start(&ticket);
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(least_ms);
+    while (std::chrono::steady_clock::now() < until) {
+    }
+    meter.Finish(&ticket, Meter::Kind::kSync, 0, true);
+    meter.Leave();
+  };
+  take(30);
+  for (int i = 0; i < 1000; ++i) take(0);
+  const DiskUse use = meter.use();
+  EXPECT_EQ(use.syncs, 1001u);
+  EXPECT_GE(use.sync_time.slowest_ms, 30);
+  EXPECT_LT(use.sync_time.recent_ms, use.sync_time.slowest_ms / 2);
 }
 
 TEST(Meter, WaitsUntilWhoWasToldHasReturned) {

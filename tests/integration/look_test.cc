@@ -1,0 +1,112 @@
+// buffer-ctl storage, rollouts, inspect and verify, against a daemon that keeps its run in a
+// directory.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "tests/integration/run_ctl.h"
+#include "tests/integration/run_directory.h"
+#include "tests/integration/world.h"
+
+namespace forebay::integration {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+size_t Lines(const std::string& text) {
+  return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+class LookTest : public ::testing::Test {
+ protected:
+  void Start(std::vector<std::string> flags = {}) {
+    for (const std::string& flag : directory_.Flags()) flags.push_back(flag);
+    world_ = std::make_unique<World>(flags);
+    world_->AddSource("math", 2, 8);
+    actor_ = world_->OpenActor({.actor = "env", .sources = {"math"}, .slots = 16});
+  }
+  Said Ctl(std::vector<std::string> words) {
+    words.insert(words.begin(), {"--address", world_->daemon.address()});
+    return RunCtl(words);
+  }
+  Said CtlLine(const std::string& line) {
+    std::vector<std::string> words;
+    for (auto word : absl::StrSplit(line, ' ', absl::SkipEmpty())) words.emplace_back(word);
+    return Ctl(words);
+  }
+  void Push(const OwnRollout& own) {
+    auto assignment = actor_->Next({.timeout = absl::Seconds(20) * Slowness()});
+    ASSERT_TRUE(assignment.ok()) << assignment.status();
+    auto receipt = assignment->Push(own.rollout);
+    ASSERT_TRUE(receipt.ok()) << receipt.status();
+    ASSERT_TRUE(receipt->in());
+  }
+  // An ordinary one, one with a NaN, one that repeats itself, one that was truncated.
+  void PushFour() {
+    Push(OwnRollout(1000, 1000, 0.0));
+    OwnRollout nan(1000, 5000, 0.05);
+    nan.logprobs[700] = std::nanf("");
+    Push(nan);
+    OwnRollout repeats(1000, 9000, 0.5);
+    for (size_t i = 600; i < 900; ++i) repeats.tokens[i] = 77 + i % 3;
+    Push(repeats);
+    OwnRollout truncated(1000, 13'000, 1.0);
+    truncated.rollout.status = client::RolloutStatus::kTruncated;
+    Push(truncated);
+  }
+  // The id in the only row of a list.
+  std::string OnlyId(const std::string& options) {
+    const Said said = CtlLine("rollouts " + options);
+    EXPECT_EQ(Lines(said.out), 2u) << said.out << said.err;
+    return said.out.substr(said.out.find('\n') + 1, 16);
+  }
+  std::vector<fs::path> FilesIn(const std::string& folder) const {
+    std::vector<fs::path> files;
+    for (const auto& entry : fs::directory_iterator(fs::path(directory_.path()) / folder)) {
+      if (entry.is_regular_file() && entry.file_size() > 4096) files.push_back(entry.path());
+    }
+    std::sort(files.begin(), files.end());
+    return files;
+  }
+  static void FlipByte(const fs::path& path, uint64_t offset) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(static_cast<std::streamoff>(offset));
+    const auto was = static_cast<char>(file.get());
+    file.seekp(static_cast<std::streamoff>(offset));
+    file.put(static_cast<char>(was ^ 0x10));
+  }
+
+  RunDirectory directory_;
+  std::unique_ptr<World> world_;
+  std::unique_ptr<client::Actor> actor_;
+};
+
+TEST_F(LookTest, StorageShowsFilesRoomAndTimes) {
+  Start();
+  PushFour();
+  const Said said = Ctl({"storage"});
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_THAT(said.out,
+              AllOf(StartsWith("logs"), HasSubstr(directory_.path() + "/segments"),
+                    HasSubstr(" free"), HasSubstr("payloads    4 of "), HasSubstr("shard-0"),
+                    HasSubstr("contents"), HasSubstr("sync"), HasSubstr("nothing waits")));
+  const Said json = CtlLine("storage -o json");
+  EXPECT_THAT(json.out, AllOf(HasSubstr("\"durable\": true"), HasSubstr("\"payloads\": 4"),
+                              HasSubstr("\"waits\": []")));
+}
+
+}  // namespace
+}  // namespace forebay::integration
