@@ -1,6 +1,9 @@
 // buffer-ctl rollouts, leases
+#include "absl/strings/str_join.h"
 #include "base/units.h"
 #include "ctl/command.h"
+#include "ctl/hex.h"
+#include "ctl/rollout_filter.h"
 #include "forebay/v1/admin.pb.h"
 
 namespace forebay::ctl {
@@ -8,36 +11,32 @@ namespace {
 
 constexpr uint32_t kLimit = 100;
 
-struct RolloutArguments {
-  std::string source;
-  std::string state;
-  double reward_min = 0;
-  double reward_max = 0;
-  CLI::Option* has_min = nullptr;
-  CLI::Option* has_max = nullptr;
-  uint32_t limit = kLimit;
-};
+std::string Flags(const v1::RolloutState& rollout) {
+  return rollout.flags_size() == 0 ? "-" : absl::StrJoin(rollout.flags(), ",");
+}
 
-absl::Status ListRollouts(Context& context, const RolloutArguments& arguments) {
-  v1::ListRolloutsRequest request;
-  request.set_source(arguments.source);
-  request.set_state(arguments.state);
-  if (arguments.has_min->count() > 0) request.set_reward_min(arguments.reward_min);
-  if (arguments.has_max->count() > 0) request.set_reward_max(arguments.reward_max);
-  auto response =
-      AskPages<v1::ListRolloutsResponse>(context, "ListRollouts", request, arguments.limit,
-                                         [](auto& r) { return r.mutable_rollouts(); });
-  if (!response.ok()) return response.status();
+absl::Status ListRollouts(Context& context, const RolloutChoice& choice) {
+  v1::ListRolloutsResponse all;
+  const auto end = WalkRollouts(context, choice, [&all](const v1::RolloutState& rollout) {
+    *all.add_rollouts() = rollout;
+    return absl::OkStatus();
+  });
+  if (!end.ok()) return end.status();
+  all.set_page_token(end->page_token);
   Table table({"ROLLOUT", "SOURCE", "TASK", "STATE", "STATUS", ">REWARD", ">ADVANTAGE", ">TOKENS",
-               ">LOSS TOKENS", ">VERSION", ">BYTES", ">STEP"});
-  for (const auto& r : response->rollouts()) {
+               ">LOSS TOKENS", ">VERSION", ">BYTES", ">STEP", "FLAGS"});
+  for (const auto& r : all.rollouts()) {
     table.Add({Hex(r.rollout_id()), r.source(), r.external_id(), r.state(), EnumName(r.status()),
                r.rewarded() ? Decimal(r.reward()) : "-",
                r.state() == "held" ? "-" : Decimal(r.advantage()), absl::StrCat(r.tokens()),
                absl::StrCat(r.loss_tokens()), Version(r.version()), BytesText(r.payload_bytes()),
-               r.step() == 0 ? "-" : absl::StrCat(r.step())});
+               r.step() == 0 ? "-" : absl::StrCat(r.step()), Flags(r)});
   }
-  context.Show(*response, table, "no rollouts");
+  context.Show(all, table, "no rollouts");
+  if (!context.json && end->look_max_hit) {
+    *context.out << "looked at the bytes of " << end->looked
+                 << " rollouts, and there are more: see --look\n";
+  }
   return absl::OkStatus();
 }
 
@@ -68,21 +67,10 @@ absl::Status ListLeases(Context& context, const LeaseArguments& arguments) {
 }  // namespace
 
 void AddRollouts(Commands* commands) {
-  auto arguments = std::make_shared<RolloutArguments>();
+  auto choice = std::make_shared<RolloutChoice>();
   auto* rollouts = commands->root()->add_subcommand("rollouts", "Rollouts that the buffer holds");
-  rollouts->add_option("-s,--source", arguments->source, "Only of this source");
-  rollouts
-      ->add_option("--state", arguments->state,
-                   "held: in an open group; ready: its group waits for a step; reserved: in a step")
-      ->check(CLI::IsMember({"held", "ready", "reserved"}));
-  arguments->has_min =
-      rollouts->add_option("--reward-min", arguments->reward_min, "Reward at least");
-  arguments->has_max =
-      rollouts->add_option("--reward-max", arguments->reward_max, "Reward at most");
-  rollouts->add_option("-n,--limit", arguments->limit, "At most so many")
-      ->check(CLI::Range(1u, 10'000'000u))
-      ->capture_default_str();
-  commands->On(rollouts, [arguments](Context& c) { return ListRollouts(c, *arguments); });
+  AddRolloutOptions(rollouts, choice.get());
+  commands->On(rollouts, [choice](Context& c) { return ListRollouts(c, *choice); });
 
   auto lease_arguments = std::make_shared<LeaseArguments>();
   auto* leases = commands->root()->add_subcommand("leases", "Attempts in flight, and with whom");

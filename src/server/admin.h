@@ -16,6 +16,7 @@ namespace forebay::server {
 void AddSourceMethods(ServiceContext* context, MethodTable* methods);
 void AddTaskMethods(ServiceContext* context, MethodTable* methods);
 void AddTaskListMethods(ServiceContext* context, MethodTable* methods);
+void AddReadRollout(ServiceContext* context, MethodTable* methods);
 void AddRolloutMethods(ServiceContext* context, MethodTable* methods);
 void AddDropMethods(ServiceContext* context, MethodTable* methods);
 void AddClientMethods(ServiceContext* context, MethodTable* methods);

@@ -132,6 +132,7 @@ void Daemon::AddServices() {
   AddTaskListMethods(&context_, &methods_);
   AddRolloutMethods(&context_, &methods_);
   AddDropMethods(&context_, &methods_);
+  AddReadRollout(&context_, &methods_);
   AddClientMethods(&context_, &methods_);
   AddEvalMethods(&context_, &methods_);
   AddStorageMethods(&context_, &methods_);

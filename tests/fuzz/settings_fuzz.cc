@@ -13,7 +13,11 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
+#include "codec/wire.h"
+#include "ctl/hex.h"
+#include "ctl/rollout_filter.h"
 #include "ctl/settings.h"
+#include "ctl/text.h"
 #include "forebay/v1/trainer.pb.h"
 #include "ledger/check_source.h"
 #include "ledger/check_spec.h"
@@ -71,6 +75,10 @@ void TakeText(const std::string& text) {
     if (!server::MergeFields(settings, {fields.begin(), fields.end()}, &merged).ok()) std::abort();
     TakeSettings(merged);
   }
+  v1::ListRolloutsRequest request;
+  (void)ctl::ParseReward(text, &request);
+  (void)ctl::ParseHex("ID", text, "rollouts");
+  if (!codec::IsUtf8(ctl::Printable(text))) std::abort();
   TakeTokens(text);
   const auto place = server::ParsePageToken(text, 3);
   if (place.ok() && place->shard >= 3) std::abort();

@@ -150,9 +150,8 @@ TEST_F(CtlTest, RolloutsAreDroppedByHandAndTheLogSaysByWhom) {
   EXPECT_EQ(said.out, "5 rollouts dropped\n") << said.err;
   EXPECT_EQ(Ctl("drop math --ready").out, "0 rollouts dropped\n");
   EXPECT_EQ(world_.admin.ListSources()->at(0).dropped.at("operator"), uint64_t{kRollouts});
-  EXPECT_THAT(world_.daemon.Log(),
-              AllOf(HasSubstr("dropped by an operator"), HasSubstr("wrong-reward"),
-                    HasSubstr("@")));
+  EXPECT_THAT(world_.daemon.Log(), AllOf(HasSubstr("dropped by an operator"),
+                                         HasSubstr("wrong-reward"), HasSubstr("@")));
 }
 
 TEST_F(CtlTest, TasksAreLoadedOnceHoweverOftenTheFileIs) {
@@ -249,7 +248,7 @@ TEST_F(CtlTest, WhatRunsIsListed) {
   EXPECT_THAT(Ctl("engines").out, HasSubstr("engine-7"));
   EXPECT_THAT(Ctl("leases").out, HasSubstr(held->info().external_id));
   EXPECT_THAT(Ctl("rollouts").out, AllOf(HasSubstr("math"), HasSubstr("0.5")));
-  EXPECT_THAT(Ctl("rollouts --reward-min 0.6").out, HasSubstr("no rollouts"));
+  EXPECT_THAT(Ctl("rollouts --reward >=0.6").out, HasSubstr("no rollouts"));
   EXPECT_THAT(Ctl("rollouts --state ready").out, HasSubstr("no rollouts"));
   auto trainer = client::Trainer::Attach(world_.client.get(), {.trainer = "rank-9"});
   ASSERT_TRUE(trainer.ok());

@@ -108,5 +108,33 @@ TEST_F(LookTest, StorageShowsFilesRoomAndTimes) {
                               HasSubstr("\"waits\": []")));
 }
 
+TEST_F(LookTest, RolloutsAreFoundByRewardAndByWhatTheirBytesHold) {
+  Start();
+  PushFour();
+  EXPECT_EQ(Lines(Ctl({"rollouts", "--reward", "<0.1"}).out), 3u);
+  EXPECT_EQ(Lines(Ctl({"rollouts", "--reward", ">=0.05,<1"}).out), 3u);
+  EXPECT_THAT(CtlLine("rollouts --flag nan").out, AllOf(HasSubstr("0.05"), HasSubstr("nan")));
+  EXPECT_EQ(OnlyId("--flag nan").size(), 16u);
+  EXPECT_THAT(CtlLine("rollouts --flag repeat").out, AllOf(HasSubstr("0.5"), HasSubstr("repeat")));
+  EXPECT_EQ(OnlyId("--flag repeat").size(), 16u);
+  EXPECT_THAT(CtlLine("rollouts --flag truncated").out, HasSubstr("truncated"));
+  EXPECT_EQ(Lines(CtlLine("rollouts --flag nan,repeat,truncated").out), 4u);
+  EXPECT_EQ(Lines(CtlLine("rollouts --flag nan,repeat,truncated --limit 1").out), 2u);
+  EXPECT_THAT(CtlLine("rollouts --flag aborted").out, HasSubstr("no rollouts"));
+  const Said few = CtlLine("rollouts --flag nan --look 1");
+  EXPECT_THAT(few.out, HasSubstr("looked at the bytes of 1 rollouts"));
+  const Said json = CtlLine("rollouts --flag nan -o json");
+  EXPECT_THAT(json.out, HasSubstr("\"flags\": [\"nan\"]"));
+}
+
+TEST_F(LookTest, AWrongChoiceIsNamed) {
+  Start();
+  EXPECT_EQ(CtlLine("rollouts --flag purple").code, 2);
+  const Said reward = Ctl({"rollouts", "--reward", "about 1"});
+  EXPECT_EQ(reward.code, 1);
+  EXPECT_THAT(reward.err, AllOf(HasSubstr("--reward: 'about 1'"), HasSubstr("finite number")));
+  EXPECT_THAT(CtlLine("rollouts -s nowhere").err, HasSubstr("'nowhere' is not a source"));
+}
+
 }  // namespace
 }  // namespace forebay::integration

@@ -19,7 +19,7 @@ from .._wire import (
     uint32,
     uint64,
 )
-from .types import PolicyVersion, SourceSettings
+from .types import PolicyVersion, RolloutHeader, SourceSettings
 from .actor import ClientUsage
 from .trainer import Totals
 
@@ -162,6 +162,9 @@ class ListRolloutsRequest(Message):
     reward_min: Optional[float] = double(4, optional=True)
     reward_max: Optional[float] = double(5, optional=True)
     state: str = string(6)
+    reward_above: Optional[float] = double(7, optional=True)
+    reward_below: Optional[float] = double(8, optional=True)
+    flags: Repeated[str] = repeated(9, "string")
 
 
 class RolloutState(Message):
@@ -181,6 +184,7 @@ class RolloutState(Message):
     step: int = uint64(14)
     advantage: float = double(15)
     external_id: str = string(16)
+    flags: Repeated[str] = repeated(17, "string")
 
 
 class ListRolloutsResponse(Message):
@@ -379,6 +383,18 @@ class ListEvalsResponse(Message):
     evals: Repeated[EvalResult] = messages(1, lambda: EvalResult)
 
 
+class ReadRolloutRequest(Message):
+    rollout_id: int = fixed64(1)
+    offset: int = uint64(2)
+    bytes_max: int = uint32(3)
+
+
+class ReadRolloutResponse(Message):
+    rollout: Optional[RolloutState] = message(1, lambda: RolloutState)
+    header: Optional[RolloutHeader] = message(2, lambda: RolloutHeader)
+    data: bytes = bytes_(3)
+
+
 class GetStorageRequest(Message):
     pass
 
@@ -459,6 +475,7 @@ METHODS = {
     "/forebay.v1.AdminService/RequeueTasks": (TaskNamesRequest, TaskNamesResponse),
     "/forebay.v1.AdminService/ListRollouts": (ListRolloutsRequest, ListRolloutsResponse),
     "/forebay.v1.AdminService/DropRollouts": (DropRolloutsRequest, DropRolloutsResponse),
+    "/forebay.v1.AdminService/ReadRollout": (ReadRolloutRequest, ReadRolloutResponse),
     "/forebay.v1.AdminService/GetStorage": (GetStorageRequest, GetStorageResponse),
     "/forebay.v1.AdminService/ListLeases": (ListLeasesRequest, ListLeasesResponse),
     "/forebay.v1.AdminService/ListActors": (ListActorsRequest, ListActorsResponse),

@@ -42,8 +42,105 @@ class Look : public DaemonTest {
       ASSERT_EQ(PushOne(frame).accepted(), 1u);
     }
   }
+  std::multiset<double> Rewards(const v1::ListRolloutsRequest& request) {
+    std::multiset<double> rewards;
+    v1::ListRolloutsRequest next = request;
+    do {
+      const auto page = Good<v1::ListRolloutsResponse>("AdminService/ListRollouts", next);
+      for (const auto& rollout : page.rollouts()) rewards.insert(rollout.reward());
+      next.set_page_token(page.page_token());
+    } while (!next.page_token().empty());
+    return rewards;
+  }
+  std::string RefusedList(const v1::ListRolloutsRequest& request) {
+    return Refused<v1::ListRolloutsResponse>("AdminService/ListRollouts", request);
+  }
+  v1::RolloutState AnyRollout() {
+    return Good<v1::ListRolloutsResponse>("AdminService/ListRollouts", v1::ListRolloutsRequest())
+        .rollouts(0);
+  }
+
   std::string directory_;
 };
+
+TEST_F(Look, RolloutsAreChosenByRewardAndByFlag) {
+  Start();
+  PushAll({0, 0.25, 0.5, 1});
+  v1::ListRolloutsRequest request;
+  request.set_reward_above(0.25);
+  EXPECT_EQ(Rewards(request), (std::multiset<double>{0.5, 1}));
+  request.set_reward_below(1);
+  EXPECT_EQ(Rewards(request), (std::multiset<double>{0.5}));
+  request.Clear();
+  request.set_reward_min(0.25);
+  request.set_reward_max(0.5);
+  request.set_page_size(1);
+  EXPECT_EQ(Rewards(request), (std::multiset<double>{0.25, 0.5}));
+  request.Clear();
+  request.add_flags("truncated");
+  EXPECT_EQ(Rewards(request), (std::multiset<double>{0}));
+  const auto page = Good<v1::ListRolloutsResponse>("AdminService/ListRollouts", request);
+  ASSERT_EQ(page.rollouts_size(), 1);
+  ASSERT_EQ(page.rollouts(0).flags_size(), 1);
+  EXPECT_EQ(page.rollouts(0).flags(0), "truncated");
+  request.set_flags(0, "lost");
+  EXPECT_THAT(Rewards(request), IsEmpty());
+  request.add_flags("unrewarded");
+  EXPECT_THAT(Rewards(request), IsEmpty());
+  request.add_flags("truncated");
+  EXPECT_EQ(Rewards(request), (std::multiset<double>{0}));
+}
+
+TEST_F(Look, ABadChoiceIsRefusedByItsField) {
+  Start();
+  v1::ListRolloutsRequest request;
+  request.add_flags("truncated");
+  request.add_flags("purple");
+  EXPECT_THAT(RefusedList(request), AllOf(HasSubstr("3 flags[1]: is 'purple'"), HasSubstr("lost")));
+  request.Clear();
+  request.set_reward_below(std::nan(""));
+  EXPECT_THAT(RefusedList(request), HasSubstr("3 reward_below: is no number"));
+  request.Clear();
+  request.set_state("gone");
+  EXPECT_THAT(RefusedList(request), HasSubstr("3 state: is 'gone'"));
+  request.Clear();
+  request.set_source("nowhere");
+  EXPECT_THAT(RefusedList(request), HasSubstr("5 source: 'nowhere'"));
+}
+
+TEST_F(Look, ARolloutIsReadInPieces) {
+  StartDurable();
+  PushAll({0, 1});
+  v1::ReadRolloutRequest request;
+  request.set_rollout_id(AnyRollout().rollout_id());
+  auto read = Good<v1::ReadRolloutResponse>("AdminService/ReadRollout", request);
+  EXPECT_EQ(read.data(), "");
+  EXPECT_EQ(read.rollout().source(), "math");
+  ASSERT_EQ(read.header().columns_size(), 2);
+  EXPECT_EQ(read.header().columns(0).name(), "tokens");
+  EXPECT_EQ(read.header().attempt_id(), read.rollout().attempt_id());
+  const std::string all = std::string(32, 'x') + '\0' + std::string(7, '\1');
+  request.set_bytes_max(1000);
+  EXPECT_EQ(Good<v1::ReadRolloutResponse>("AdminService/ReadRollout", request).data(), all);
+  request.set_offset(31);
+  request.set_bytes_max(3);
+  EXPECT_EQ(Good<v1::ReadRolloutResponse>("AdminService/ReadRollout", request).data(),
+            all.substr(31, 3));
+  request.set_offset(40);
+  EXPECT_EQ(Good<v1::ReadRolloutResponse>("AdminService/ReadRollout", request).data(), "");
+  const auto refused = [&] {
+    return Refused<v1::ReadRolloutResponse>("AdminService/ReadRollout", request);
+  };
+  request.set_offset(41);
+  EXPECT_THAT(refused(), HasSubstr("3 offset: is 41; the columns have 40 bytes"));
+  request.set_bytes_max((4u << 20) + 1);
+  EXPECT_THAT(refused(), HasSubstr("3 bytes_max: is 4194305; the limit is 4194304"));
+  request.set_bytes_max(1);
+  for (const uint64_t unknown : {uint64_t{0}, request.rollout_id() + 100, UINT64_MAX}) {
+    request.set_rollout_id(unknown);
+    EXPECT_THAT(refused(), HasSubstr("5 rollout_id: ")) << unknown;
+  }
+}
 
 TEST_F(Look, StorageOfARunInMemoryHasNoFiles) {
   Start();
