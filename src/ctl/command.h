@@ -93,6 +93,7 @@ void AddConfig(Commands* commands);
 void AddEvals(Commands* commands);
 void AddVerify(Commands* commands);
 void AddStorage(Commands* commands);
+void AddInspect(Commands* commands);
 
 // Who asks for a change, for the daemon's log: user@host.
 std::string Who();

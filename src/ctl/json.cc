@@ -168,6 +168,9 @@ void Append(const Message& message, int depth, std::string* out) {
 
 }  // namespace
 
+std::string JsonNumber(double value) { return Number(value, 17, false); }
+std::string JsonNumber(float value) { return Number(value, 9, true); }
+
 std::string JsonText(std::string_view text) {
   std::string out;
   AppendText(text, &out);

@@ -16,6 +16,9 @@ namespace forebay::ctl {
 // Indented by two spaces.
 std::string ToJson(const google::protobuf::Message& message);
 
+// The shortest text that reads back as the same number; null if it is not finite.
+std::string JsonNumber(double value);
+std::string JsonNumber(float value);
 // With quotes and escapes; UTF-8 stays.
 std::string JsonText(std::string_view text);
 

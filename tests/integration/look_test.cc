@@ -134,6 +134,90 @@ TEST_F(LookTest, AWrongChoiceIsNamed) {
   EXPECT_EQ(reward.code, 1);
   EXPECT_THAT(reward.err, AllOf(HasSubstr("--reward: 'about 1'"), HasSubstr("finite number")));
   EXPECT_THAT(CtlLine("rollouts -s nowhere").err, HasSubstr("'nowhere' is not a source"));
+  EXPECT_THAT(CtlLine("inspect rollout xyz").err, HasSubstr("ID: is 'xyz'"));
+  EXPECT_THAT(CtlLine("inspect rollout 0000000000000000").err, HasSubstr("trained or dropped"));
+  EXPECT_EQ(CtlLine("inspect").code, 2);
+  EXPECT_EQ(CtlLine("inspect segment").code, 2);
+  EXPECT_THAT(CtlLine("inspect segment /no/such.seg").err, HasSubstr("/no/such.seg"));
+  EXPECT_EQ(CtlLine("inspect log /no/such.log").code, 1);
+}
+
+TEST_F(LookTest, ARolloutIsShownWithItsColumns) {
+  Start();
+  OwnRollout own(100, 1000, 0.5);
+  const std::string text = "1 + 1 = 2\n\x1b[31mred";
+  own.rollout.columns.push_back({.name = "text",
+                                 .dtype = client::DType::kU8,
+                                 .domain = client::Domain::kBlob,
+                                 .bytes = text});
+  own.rollout.sequences[0].turns = {
+      {.offset = 50, .tokens = 50, .role = "assistant", .engine = "engine-7"}};
+  own.rollout.extra_json = "{\"seed\": 3}";
+  own.logprobs[60] = INFINITY;
+  Push(own);
+  const std::string id = OnlyId("");
+  const Said said = Ctl({"inspect", "rollout", id});
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_THAT(said.out, AllOf(HasSubstr("rollout " + id), HasSubstr("reward = 0.5"),
+                              HasSubstr("engine-7"), HasSubstr("{\"seed\": 3}"), HasSubstr("[100]"),
+                              HasSubstr("1099"), Not(HasSubstr("1 + 1"))));
+  const Said with_text = Ctl({"inspect", "rollout", id, "--text"});
+  EXPECT_THAT(with_text.out, HasSubstr("1 + 1 = 2\n\\x1b[31mred"));
+  const Said cut = Ctl({"inspect", "rollout", id, "--text", "--text-bytes", "16"});
+  EXPECT_THAT(cut.out, AllOf(HasSubstr("1 + 1 = 2\n"), Not(HasSubstr("red")),
+                             HasSubstr("see --text-bytes")));
+  const Said json = Ctl({"inspect", "rollout", id, "--text", "-o", "json"});
+  EXPECT_THAT(json.out, AllOf(HasSubstr("\"name\": \"logprobs\""), HasSubstr("\"inf\": 1"),
+                              HasSubstr("\"text\": \"1 + 1 = 2\\u000a")));
+}
+
+TEST_F(LookTest, WithoutATextTheTokensIdsAreShown) {
+  Start();
+  Push(OwnRollout(10, 1000, 0.5));
+  const Said said = Ctl({"inspect", "rollout", OnlyId(""), "--text"});
+  EXPECT_THAT(said.out, HasSubstr("token ids:\n1000 1001 1002"));
+}
+
+TEST_F(LookTest, ARolloutLargerThanOneAnswerIsReadWhole) {
+  Start();
+  Push(OwnRollout(1'000'000, 0, 0.5));  // 9 MB
+  const Said said = Ctl({"inspect", "rollout", OnlyId("")});
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_THAT(said.out, AllOf(HasSubstr("999999"), HasSubstr("[1000000]"), HasSubstr("-4 ")));
+}
+
+TEST_F(LookTest, FilesAreInspectedWhileTheDaemonRunsAndAfterIt) {
+  Start();
+  PushFour();
+  const auto segments = FilesIn("segments");
+  ASSERT_FALSE(segments.empty());
+  Said said = Ctl({"inspect", "segment", segments[0]});
+  EXPECT_EQ(said.code, 0) << said.out << said.err;
+  EXPECT_THAT(said.out, AllOf(HasSubstr("crc ok   attempt "), HasSubstr("1 x 1000 tokens"),
+                              HasSubstr("not sealed"), HasSubstr(" 0 of them damaged")));
+  const auto logs = FilesIn("shard-0");
+  ASSERT_EQ(logs.size(), 1u);
+  said = Ctl({"inspect", "log", logs[0]});
+  EXPECT_EQ(said.code, 0) << said.out << said.err;
+  EXPECT_THAT(said.out, AllOf(HasSubstr("AddTasks"), HasSubstr("OpenSession"), HasSubstr("Assign"),
+                              HasSubstr("PutRollouts"), HasSubstr("log of shard-0, file 1"),
+                              HasSubstr("whole to its end")));
+  said = Ctl({"inspect", "log", logs[0], "--text", "--limit", "3"});
+  EXPECT_THAT(said.out, AllOf(HasSubstr("("), HasSubstr("more: see --limit")));
+  const auto contents = FilesIn("contents");
+  ASSERT_EQ(contents.size(), 1u);
+  EXPECT_THAT(Ctl({"inspect", "log", contents[0], "--text"}).out,
+              AllOf(HasSubstr("Task("), HasSubstr("\"task-7\"")));
+  world_->daemon.Kill();
+  FlipByte(segments[0], 4096 + 500);
+  said = Ctl({"inspect", "segment", segments[0], "--damaged"});
+  EXPECT_EQ(said.code, 10) << said.out << said.err;
+  EXPECT_THAT(said.out, AllOf(HasSubstr("DAMAGED"), HasSubstr("1 of them damaged")));
+  FlipByte(logs[0], 4096 + 60);
+  said = Ctl({"inspect", "log", logs[0], "-o", "json"});
+  EXPECT_EQ(said.code, 10) << said.out << said.err;
+  EXPECT_THAT(said.out, AllOf(HasSubstr("\"end\": \"corrupt\""), HasSubstr("\"end_offset\": 4096"),
+                              HasSubstr("\"command\": \"PutRollouts\"")));
 }
 
 }  // namespace
