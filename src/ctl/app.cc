@@ -151,6 +151,7 @@ int Run(const std::vector<std::string>& arguments, std::ostream& out, std::ostre
   AddStorage(&commands);
   AddVerify(&commands);
   AddInspect(&commands);
+  AddExport(&commands);
   try {
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
     app.parse(reversed);

@@ -94,6 +94,7 @@ void AddEvals(Commands* commands);
 void AddVerify(Commands* commands);
 void AddStorage(Commands* commands);
 void AddInspect(Commands* commands);
+void AddExport(Commands* commands);
 
 // Who asks for a change, for the daemon's log: user@host.
 std::string Who();
