@@ -101,7 +101,8 @@ int Execute(const Action& action, const Globals& globals, std::ostream& out, std
   absl::Status status = client.status();
   Context context{.timeout = absl::Seconds(globals.timeout_s),
                   .json = globals.output == "json",
-                  .out = &out};
+                  .out = &out,
+                  .progress = &err};
   if (status.ok()) {
     context.client = client->get();
     status = action(context);

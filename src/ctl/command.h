@@ -30,6 +30,7 @@ struct Context {
   absl::Duration timeout;
   bool json = false;
   std::ostream* out = nullptr;
+  std::ostream* progress = nullptr;  // of what takes long, beside the output
   int exit_code = kExitOk;
 
   // A call of AdminService. One try: an operator wants to hear at once.

@@ -22,6 +22,7 @@ void AddDropMethods(ServiceContext* context, MethodTable* methods);
 void AddClientMethods(ServiceContext* context, MethodTable* methods);
 void AddStatusMethods(ServiceContext* context, MethodTable* methods);
 void AddStorageMethods(ServiceContext* context, MethodTable* methods);
+void AddVerifyMethods(ServiceContext* context, MethodTable* methods);
 void AddEvalMethods(ServiceContext* context, MethodTable* methods);
 
 template <class Request, class Response>

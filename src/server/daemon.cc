@@ -65,6 +65,7 @@ Daemon::Daemon(const node::Config& config, std::unique_ptr<RunStorage> storage)
           storage_.get())),
       push_port_(engine_.get(), &catalog_, storage_.get(), &metrics_),
       fetch_port_(engine_.get(), &clients_),
+      verification_(std::make_shared<PayloadVerification>(&context_)),
       relief_(&context_),
       push_stalls_(&context_, &push_watch_),
       wait_sampler_(&context_) {
@@ -77,6 +78,7 @@ Daemon::Daemon(const node::Config& config, std::unique_ptr<RunStorage> storage)
   context_.ticker = &ticker_;
   context_.config = &live_config_;
   context_.metrics = &metrics_;
+  context_.verification = verification_.get();
   context_.started_ms = node::Engine::NowMs();
   context_.run = storage_->run();
   context_.renew_interval_ms = config.renew_interval_ms;
@@ -85,6 +87,7 @@ Daemon::Daemon(const node::Config& config, std::unique_ptr<RunStorage> storage)
 }
 
 Daemon::~Daemon() {
+  verification_->Close();
   ticker_.Stop();
   http_server_.Stop();
   if (rpc_server_ != nullptr) rpc_server_->Shutdown(std::chrono::milliseconds(0));
@@ -136,6 +139,7 @@ void Daemon::AddServices() {
   AddClientMethods(&context_, &methods_);
   AddEvalMethods(&context_, &methods_);
   AddStorageMethods(&context_, &methods_);
+  AddVerifyMethods(&context_, &methods_);
   AddStatusMethods(&context_, &methods_);
   ticker_.Add(kStorageLookMs, [this](uint64_t) { storage_->Tick(); });
   ticker_.Add(kLookMs, [this](uint64_t now_ms) { relief_.Tick(now_ms); });

@@ -27,6 +27,7 @@
 #include "server/http_server.h"
 #include "server/live_config.h"
 #include "server/observation.h"
+#include "server/payload_verification.h"
 #include "server/push_port.h"
 #include "server/push_stalls.h"
 #include "server/run_metrics.h"
@@ -80,6 +81,7 @@ class Daemon {
   FetchPort fetch_port_;
   Ticker ticker_;
   ServiceContext context_;
+  const std::shared_ptr<PayloadVerification> verification_;
   BudgetRelief relief_;
   PushWatch push_watch_;
   PushStalls push_stalls_;

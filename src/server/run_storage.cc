@@ -241,6 +241,7 @@ absl::StatusOr<std::vector<PayloadId>> RunStorage::Recovered(const Named& named)
                                    " payloads are lost: their rollouts are dropped as 'damaged', "
                                    "and the steps that hold them are planned anew"));
   }
+  lost_ = std::move(found->lost);
   payloads_->Want(named.wanted);
   FOREBAY_RETURN_IF_ERROR(OpenContents(named.contents));
   std::vector<PayloadId> lost;

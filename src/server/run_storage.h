@@ -71,6 +71,8 @@ class RunStorage final : public node::DeadBytes {
   // What was found at the start, for the daemon's log.
   std::vector<std::string> notes() const { return notes_; }
   std::vector<std::string> losses() const { return losses_; }
+  // Payloads that were acknowledged, and not found at the start.
+  const std::vector<storage::LostPayload>& lost() const { return lost_; }
 
   void FreePayloads(const std::vector<PayloadId>& ids) override { payloads_->Free(ids); }
   void FreeContents(const std::vector<PayloadId>& ids) override { contents_.Kill(ids); }
@@ -94,6 +96,7 @@ class RunStorage final : public node::DeadBytes {
   std::string directory_;
   std::vector<std::string> notes_;
   std::vector<std::string> losses_;  // acknowledged, and not found at the start
+  std::vector<storage::LostPayload> lost_;
   // Disks go last: they wait for what is under way.
   std::unique_ptr<io::Disk> log_disk_, segment_disk_;
   std::optional<node::DataDirectory> data_;

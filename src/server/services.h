@@ -22,6 +22,8 @@
 
 namespace forebay::server {
 
+class PayloadVerification;
+
 struct ServiceContext {
   node::Engine* engine = nullptr;
   Catalog* catalog = nullptr;
@@ -32,6 +34,7 @@ struct ServiceContext {
   Ticker* ticker = nullptr;
   LiveConfig* config = nullptr;
   RunMetrics* metrics = nullptr;
+  PayloadVerification* verification = nullptr;
   FailureNotes failures;
   uint64_t started_ms = 0;
   uint64_t run = 0;

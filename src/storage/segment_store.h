@@ -22,6 +22,7 @@
 #include "base/sync.h"
 #include "io/disk.h"
 #include "storage/payload_store.h"
+#include "storage/segment_checker.h"
 #include "storage/segment_options.h"
 #include "storage/segment_reader.h"
 #include "storage/segment_recovery.h"
@@ -60,6 +61,15 @@ class SegmentStore final : public PayloadStore {
   // Of writing, else of reading.
   StoreTrouble trouble() const;
   const std::string& folder() const { return folder_; }
+
+  // What lies on the disk, for whoever wants to look at all of it; see SegmentTable::LiveAfter.
+  std::vector<RecordHead> LiveAfter(PayloadId* after, size_t most) const {
+    return table_->LiveAfter(after, most);
+  }
+  bool Holds(PayloadId id) const { return table_->Holds(id); }
+  std::shared_ptr<SegmentChecker> NewChecker() const {
+    return std::make_shared<SegmentChecker>(disk_, options_, table_);
+  }
 
  private:
   void UnlinkDead();

@@ -225,6 +225,31 @@ std::optional<PayloadView> SegmentTable::Install(PayloadId id, BlockList blocks,
   return Hold(*record);
 }
 
+bool SegmentTable::Holds(PayloadId id) {
+  MutexLock lock(&mutex_);
+  return Find(id) != nullptr;
+}
+
+std::vector<RecordHead> SegmentTable::LiveAfter(PayloadId* after, size_t most) const {
+  std::vector<RecordHead> live;
+  MutexLock lock(&mutex_);
+  // An id begins with its segment's number and its offset, so that places are in the order of ids.
+  for (auto segment = segments_.lower_bound(PlaceOf(*after).segment); segment != segments_.end();
+       ++segment) {
+    const auto& records = segment->second.records;
+    auto record = std::partition_point(records.begin(), records.end(), [after](const Record& r) {
+      return r.head.id.value <= after->value;
+    });
+    for (; record != records.end(); ++record) {
+      if (most-- == 0) return live;
+      *after = record->head.id;
+      if (record->live) live.push_back(record->head);
+    }
+  }
+  *after = PayloadId(UINT64_MAX);
+  return live;
+}
+
 absl::StatusOr<SegmentFile> SegmentTable::FileOf(uint32_t number) const {
   MutexLock lock(&mutex_);
   const auto segment = segments_.find(number);

@@ -76,6 +76,11 @@ class SegmentTable {
   // Puts what was read back into memory; nullopt if it is dead by now. `ahead`: nobody has asked
   // for it yet.
   std::optional<PayloadView> Install(PayloadId id, BlockList blocks, bool ahead);
+  bool Holds(PayloadId id);
+  // Heads of live payloads in the order of their places, from behind `*after` (PayloadId() at
+  // first); moves it, and sets it to the highest id there can be at the end. Looks at no more than
+  // `most` records.
+  std::vector<RecordHead> LiveAfter(PayloadId* after, size_t most) const;
   // NotFound if it is gone.
   absl::StatusOr<SegmentFile> FileOf(uint32_t number) const;
   void SetFile(uint32_t number, io::FileRef file);

@@ -220,5 +220,24 @@ TEST_F(LookTest, FilesAreInspectedWhileTheDaemonRunsAndAfterIt) {
                               HasSubstr("\"command\": \"PutRollouts\"")));
 }
 
+TEST_F(LookTest, ARunningDaemonVerifiesItsPayloads) {
+  Start();
+  EXPECT_THAT(CtlLine("verify --show").out, HasSubstr("no verification was started"));
+  PushFour();
+  Said said = Ctl({"verify"});
+  EXPECT_EQ(said.code, 0) << said.out << said.err;
+  EXPECT_THAT(said.out, AllOf(StartsWith("OK: "), HasSubstr("4 payloads of ")));
+  // Memory has the right bytes; the disk's are what counts.
+  FlipByte(FilesIn("segments")[0], 4096 + 500);
+  said = Ctl({"verify"});
+  EXPECT_EQ(said.code, 10) << said.out << said.err;
+  EXPECT_THAT(said.out,
+              AllOf(StartsWith("DAMAGED: 1 payloads"), HasSubstr("3 payloads of "),
+                    HasSubstr("damage: " + FilesIn("segments")[0].string()), HasSubstr("crc")));
+  EXPECT_EQ(CtlLine("verify --show -o json").code, 10);
+  EXPECT_EQ(CtlLine("verify --segments /tmp").code, 1);
+  EXPECT_EQ(CtlLine("verify --rate 0").code, 2);
+}
+
 }  // namespace
 }  // namespace forebay::integration

@@ -464,6 +464,25 @@ class GetStorageResponse(Message):
     unknown: str = string(14)
 
 
+class VerifyPayloadsRequest(Message):
+    start: bool = boolean(1)
+    bytes_per_second: int = uint64(2)
+    wait_ms: int = uint32(3)
+
+
+class VerifyPayloadsResponse(Message):
+    running: bool = boolean(1)
+    payloads: int = uint64(2)
+    payload_bytes: int = uint64(3)
+    read_payloads: int = uint64(4)
+    read_bytes: int = uint64(5)
+    freed: int = uint64(6)
+    damaged: int = uint64(7)
+    damage: Repeated[str] = repeated(8, "string")
+    began_ms_ago: int = uint64(9)
+    took_ms: int = uint64(10)
+
+
 # Full name of a method: its request and its response.
 METHODS = {
     "/forebay.v1.AdminService/GetStatus": (GetStatusRequest, GetStatusResponse),
@@ -477,6 +496,7 @@ METHODS = {
     "/forebay.v1.AdminService/DropRollouts": (DropRolloutsRequest, DropRolloutsResponse),
     "/forebay.v1.AdminService/ReadRollout": (ReadRolloutRequest, ReadRolloutResponse),
     "/forebay.v1.AdminService/GetStorage": (GetStorageRequest, GetStorageResponse),
+    "/forebay.v1.AdminService/VerifyPayloads": (VerifyPayloadsRequest, VerifyPayloadsResponse),
     "/forebay.v1.AdminService/ListLeases": (ListLeasesRequest, ListLeasesResponse),
     "/forebay.v1.AdminService/ListActors": (ListActorsRequest, ListActorsResponse),
     "/forebay.v1.AdminService/ListEngines": (ListEnginesRequest, ListEnginesResponse),

@@ -192,5 +192,55 @@ TEST_F(Look, StorageOfADirectoryShowsItsFilesAndDisks) {
   EXPECT_EQ(seen.cached_bytes(), seen.memory_bytes());
 }
 
+TEST_F(Look, ARunInMemoryHasNothingToVerify) {
+  Start();
+  v1::VerifyPayloadsRequest request;
+  EXPECT_FALSE(Good<v1::VerifyPayloadsResponse>("AdminService/VerifyPayloads", request).running());
+  request.set_start(true);
+  EXPECT_THAT(Refused<v1::VerifyPayloadsResponse>("AdminService/VerifyPayloads", request),
+              AllOf(HasSubstr("9 "), HasSubstr("storage.directory")));
+}
+
+TEST_F(Look, EveryPayloadIsVerified) {
+  StartDurable();
+  PushAll({0, 0.25, 0.5, 1});
+  v1::VerifyPayloadsRequest request;
+  request.set_start(true);
+  request.set_wait_ms(60'000);
+  for (int time = 0; time < 2; ++time) {
+    const auto done = Good<v1::VerifyPayloadsResponse>("AdminService/VerifyPayloads", request);
+    EXPECT_FALSE(done.running());
+    EXPECT_EQ(done.payloads(), 4u);
+    EXPECT_EQ(done.read_payloads(), 4u);
+    EXPECT_EQ(done.read_bytes(), done.payload_bytes());
+    EXPECT_EQ(done.damaged() + done.freed(), 0u);
+  }
+  const auto refused = [&] {
+    return Refused<v1::VerifyPayloadsResponse>("AdminService/VerifyPayloads", request);
+  };
+  request.set_wait_ms(60'001);
+  EXPECT_THAT(refused(), HasSubstr("3 wait_ms: is 60001; the limit is 60000"));
+  request.set_bytes_per_second(65'535);
+  EXPECT_THAT(refused(), HasSubstr("3 bytes_per_second: is 65535; 65536 to "));
+}
+
+TEST_F(Look, ASlowVerificationSaysHowFarItIsAndTakesAnotherRate) {
+  StartDurable();
+  PushAll({0, 0.25, 0.5, 1});
+  v1::VerifyPayloadsRequest request;
+  request.set_start(true);
+  request.set_bytes_per_second(65'536);  // four pages of a record each take a quarter of a second
+  const auto begun = Good<v1::VerifyPayloadsResponse>("AdminService/VerifyPayloads", request);
+  EXPECT_TRUE(begun.running());
+  EXPECT_EQ(begun.payloads(), 4u);
+  EXPECT_LT(begun.read_payloads(), 4u);
+  request.set_bytes_per_second(uint64_t{1} << 30);
+  request.set_wait_ms(60'000);
+  const auto done = Good<v1::VerifyPayloadsResponse>("AdminService/VerifyPayloads", request);
+  EXPECT_FALSE(done.running());
+  EXPECT_EQ(done.read_payloads(), 4u);
+  EXPECT_GE(done.took_ms(), 1u);
+}
+
 }  // namespace
 }  // namespace forebay::server
