@@ -4,6 +4,8 @@
 // Thread-safe, of course.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 
@@ -35,6 +37,15 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex* const mutex_;
 };
 
+// A moment that no setting of the wall clock moves.
+using Deadline = std::chrono::steady_clock::time_point;
+
+inline Deadline DeadlineIn(absl::Duration timeout) {
+  // A hundred years: infinite ones would overflow.
+  timeout = std::min(timeout, absl::Hours(24 * 36'500));
+  return std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(timeout);
+}
+
 // Waits may end without reason: the caller asks in a loop.
 class CondVar {
  public:
@@ -44,10 +55,9 @@ class CondVar {
     lock.release();
   }
   // Not beyond `deadline`; false at it.
-  bool WaitUntil(Mutex* mutex, absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+  bool WaitUntil(Mutex* mutex, Deadline deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unique_lock lock(mutex->mutex_, std::adopt_lock);
-    const auto left = absl::ToChronoNanoseconds(deadline - absl::Now());
-    const bool told = changed_.wait_for(lock, left) == std::cv_status::no_timeout;
+    const bool told = changed_.wait_until(lock, deadline) == std::cv_status::no_timeout;
     lock.release();
     return told;
   }
@@ -72,7 +82,7 @@ class Notification {
   }
   // Whether it happened in time.
   bool WaitFor(absl::Duration timeout) {
-    const absl::Time deadline = absl::Now() + timeout;
+    const Deadline deadline = DeadlineIn(timeout);
     MutexLock lock(&mutex_);
     while (!happened_ && changed_.WaitUntil(&mutex_, deadline)) {
     }

@@ -447,7 +447,7 @@ void Engine::TimerThread() {
   while (true) {
     {
       MutexLock lock(&timer_mutex_);
-      const absl::Time due = absl::Now() + absl::Milliseconds(kTickMs);
+      const Deadline due = DeadlineIn(absl::Milliseconds(kTickMs));
       while (!stopping_ && stop_.WaitUntil(&timer_mutex_, due)) {
       }
       if (stopping_) return;

@@ -325,9 +325,9 @@ void Daemon::LogCutOff() const {
 }
 
 bool Daemon::MarkLogs() {
-  auto marked = std::make_shared<absl::Notification>();
+  auto marked = std::make_shared<Notification>();
   engine_->LookAtLogs([this, marked] { storage_->LookAtContents([marked] { marked->Notify(); }); });
-  return marked->WaitForNotificationWithTimeout(kSealTimeout);
+  return marked->WaitFor(kSealTimeout);
 }
 
 void Daemon::Drain() {

@@ -33,7 +33,7 @@ void Ticker::Run() {
       next = std::min(next, entry.due_ms);
     }
     const auto pause = absl::Milliseconds(static_cast<int64_t>(next > now ? next - now : 0));
-    const absl::Time due = absl::Now() + pause;
+    const Deadline due = DeadlineIn(pause);
     MutexLock lock(&mutex_);
     while (!stopping_ && stop_.WaitUntil(&mutex_, due)) {
     }

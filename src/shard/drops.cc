@@ -124,9 +124,9 @@ absl::Status Machine::CheckDrop(const DropByOperator& c) const {
           absl::StrCat("rollout_ids: ", Hex(id.value), " is of an evaluation"));
     }
     if (tables_.group(group).state == GroupState::kReserved) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("rollout_ids: ", Hex(id.value), " is reserved by step ", tables_.group(group).step.value,
-                       "; it can be dropped when that is aborted"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "rollout_ids: ", Hex(id.value), " is reserved by step ", tables_.group(group).step.value,
+          "; it can be dropped when that is aborted"));
     }
   }
   return absl::OkStatus();

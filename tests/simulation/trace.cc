@@ -6,16 +6,15 @@ namespace forebay::simulation {
 namespace {
 
 constexpr const char* kShardCommands[] = {
-    "OpenSession",   "AddTasks",  "Assign",        "PutRollouts",    "PutGroup",
-    "Release",       "Fail",      "Expire",        "GroupsTimedOut", "SetRewards",
-    "SetQuarantine", "StartEval", "DropForBudget", "FromLedger",     "LedgerAcknowledged",
+    "OpenSession",   "AddTasks",      "Assign",        "PutRollouts",    "PutGroup",
+    "Release",       "Fail",          "Expire",        "GroupsTimedOut", "SetRewards",
+    "SetQuarantine", "StartEval",     "DropForBudget", "FromLedger",     "LedgerAcknowledged",
     "DropDamaged",   "DropByOperator"};
 static_assert(std::size(kShardCommands) == std::variant_size_v<shard::Command>);
-constexpr const char* kLedgerCommands[] = {"PutSource",     "AttachTrainer",  "OpenStep",
-                                           "RequestGroups", "FromShard",      "ShardAcknowledged",
-                                           "PutAdvantages", "PutColumns",     "CommitStep",
-                                           "AbortStep",     "PublishVersion", "ReportAdoption",
-                                           "DropDamaged"};
+constexpr const char* kLedgerCommands[] = {
+    "PutSource",         "AttachTrainer",  "OpenStep",   "RequestGroups", "FromShard",
+    "ShardAcknowledged", "PutAdvantages",  "PutColumns", "CommitStep",    "AbortStep",
+    "PublishVersion",    "ReportAdoption", "DropDamaged"};
 static_assert(std::size(kLedgerCommands) == std::variant_size_v<ledger::Command>);
 constexpr const char* kToShard[] = {"SourceChanged", "VersionState",  "Reserve",
                                     "Unreserve",     "StepCommitted", "StepReplanned"};
