@@ -38,7 +38,8 @@ class DamageTest : public ::testing::Test {
       auto acquired = actor->Acquire(left, {.timeout = absl::Seconds(10) * Slowness()});
       ASSERT_TRUE(acquired.ok()) << acquired.status();
       for (auto& assignment : acquired->assignments) {
-        OwnRollout own(kTokens, 10'000 * pushed_++, pushed_ % 2);
+        OwnRollout own(kTokens, 10'000 * pushed_, (pushed_ + 1) % 2);
+        ++pushed_;
         auto receipt = assignment.Push(own.rollout);
         ASSERT_TRUE(receipt.ok()) << receipt.status();
         --left;

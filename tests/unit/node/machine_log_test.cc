@@ -28,7 +28,9 @@ class MachineLogTest : public ::testing::Test {
     auto writer = std::make_unique<storage::LogWriter>(&disk_, options, LogPosition(1), 1, post,
                                                        storage::LogEvents());
     auto snapshots = std::make_unique<storage::SnapshotWriter>(&disk_, options, post);
-    log_.emplace(state_, std::move(writer), std::move(snapshots), uint64_t{1} << 30, 0);
+    auto marker = std::make_unique<storage::LogMarker>(&disk_, options, post);
+    log_.emplace(state_, std::move(writer), std::move(snapshots), std::move(marker),
+                 uint64_t{1} << 30, 0);
     Run();
   }
   ~MachineLogTest() override { log_.reset(); }
