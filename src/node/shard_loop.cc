@@ -69,6 +69,7 @@ void ShardLoop::Run(uint64_t now_ms) {
     ready_may_have_changed_ |= MayChangeReady(command);
     state_->Apply(command, taken_.first, &effects_);
     primary_.Applied(now_ms, command, effects_, &output_);
+    ready_moved_ |= effects_.ready_moved;
     Deliver();
     applied = true;
   }
@@ -97,7 +98,10 @@ void ShardLoop::Summarize() {
         return a.source == b.source && a.ready_groups == b.ready_groups &&
                a.ready_tokens == b.ready_tokens && a.waited_for == b.waited_for;
       });
-  if (same) return;
+  // What the ledger asked for it takes off the last summary: once a group went to a step, or came
+  // back, the same numbers mean something else.
+  if (same && !ready_moved_) return;
+  ready_moved_ = false;
   summary_ = std::move(now);
   port_->OnSummary(summary_);
 }

@@ -70,7 +70,8 @@ class ShardLoop {
   shard::Output output_;
   shard::Effects effects_;
   bool ready_may_have_changed_ = true;
-  bool refresh_ = false;  // whatever changed is to be told
+  bool ready_moved_ = false;  // since the ledger was last told
+  bool refresh_ = false;      // whatever changed is to be told
   uint64_t refresh_due_ms_ = 0;
   codec::ReadySummary summary_;  // as last told
 };

@@ -245,7 +245,7 @@ absl::StatusOr<std::vector<PayloadId>> RunStorage::Recovered(const Named& named)
   payloads_->Want(named.wanted);
   FOREBAY_RETURN_IF_ERROR(OpenContents(named.contents));
   std::vector<PayloadId> lost;
-  for (const storage::LostPayload& payload : found->lost) lost.push_back(payload.id);
+  for (const storage::LostPayload& payload : lost_) lost.push_back(payload.id);
   return lost;
 }
 

@@ -96,12 +96,15 @@ struct Effects {
   std::vector<codec::NumberedMessage> to_ledger;
   // Acknowledge messages of the ledger up to here; 0: nothing to say.
   uint64_t acknowledge_ledger = 0;
+  // Ready groups went to a step or came back from one.
+  bool ready_moved = false;
   void Clear() {
     replies.clear();
     dead_payloads.clear();
     dead_contents.clear();
     to_ledger.clear();
     acknowledge_ledger = 0;
+    ready_moved = false;
   }
 };
 

@@ -190,6 +190,7 @@ void Machine::Run(const codec::Reserve& m, Effects* effects) {
     }
     tokens += tables_.group(slot).tokens;
     ReserveGroup(slot, HoldOf(m.step, m.revision));
+    effects->ready_moved = true;
   }
   Send(std::move(answer), effects);
 }
@@ -198,6 +199,7 @@ void Machine::Run(const codec::Reserve& m, Effects* effects) {
 void Machine::GiveBack(uint32_t slot, Effects* effects) {
   GroupRecord& group = tables_.group(slot);
   SourceState& source = SourceOf(slot);
+  effects->ready_moved = true;
   bool abandoned = false;
   tables_.ForEachRollout(slot, [&](uint32_t r) {
     abandoned |= tables_.rollout(r).version.branch != versions_.branch;
