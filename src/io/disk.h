@@ -86,7 +86,7 @@ struct DiskUse {
   uint64_t writes = 0, written_bytes = 0;
   uint64_t syncs = 0;
   OperationTime read_time, write_time, sync_time;
-  uint64_t errors = 0;
+  uint64_t errors = 0;     // also files that were looked for and are not there
   uint64_t in_flight = 0;  // operations now
   uint64_t oldest_ms = 0;  // how long the oldest of them has been running
 };

@@ -173,7 +173,8 @@ class Recovery : public std::enable_shared_from_this<Recovery> {
   void Run() {
     if (live_.empty()) return MakeFolder();
     disk_->List(folder_, [self = shared_from_this()](auto files) {
-      if (io::ErrorOf(files.status()) != ENOENT) return self->MakeFolder();
+      if (files.ok()) return self->MakeFolder();
+      if (io::ErrorOf(files.status()) != ENOENT) return self->done_(files.status());
       uint64_t payloads = 0;
       for (const auto& [number, ids] : self->live_) payloads += ids.size();
       self->done_(absl::DataLossError(absl::StrCat(

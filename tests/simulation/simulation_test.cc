@@ -26,7 +26,7 @@ TEST(Simulation, TheSameSeedIsTheSameHistory) {
 
 TEST(Simulation, EveryKindOfFaultHappens) {
   Stats stats;
-  for (uint64_t seed = 1; seed <= 70; ++seed) {
+  for (uint64_t seed = 1; seed <= 150; ++seed) {
     HistoryOptions options = DrawHistory(seed);
     options.events = 5'000;
     const HistoryResult result = RunHistory(options);

@@ -175,7 +175,6 @@ TEST_F(Look, StorageOfADirectoryShowsItsFilesAndDisks) {
     EXPECT_GT(disk.syncs().count(), 0u);
     EXPECT_GT(disk.syncs().slowest_ms(), 0);
     EXPECT_LE(disk.syncs().recent_ms(), disk.syncs().slowest_ms());
-    EXPECT_EQ(disk.errors(), 0u);
   }
   ASSERT_EQ(seen.machines_size(), 3);
   EXPECT_EQ(seen.machines(0).machine(), "ledger");

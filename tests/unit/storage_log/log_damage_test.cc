@@ -52,7 +52,7 @@ class LogDamageTest : public LogTest<io::MemoryKind> {
     LogMarker marker(kind_.disk.get(), options(), loop_.post());
     bool done = false;
     marker.Mark(LogPosition(position), [&done] { done = true; });
-    Drain();
+    RunAll();
     ASSERT_TRUE(done);
   }
   Recovered RecoverNow() { return Recover(blocking(), directory()); }
@@ -132,11 +132,11 @@ TEST_F(LogDamageTest, AMarkRisesAndIsWrittenOnce) {
   for (const uint64_t position : {3u, 5u, 4u, 5u}) {
     marker.Mark(LogPosition(position), [&done] { ++done; });
   }
-  Drain();
+  RunAll();
   EXPECT_EQ(done, 4);
   const uint64_t writes = kind_.disk->use().writes;
   marker.Mark(LogPosition(5), nullptr);
-  Drain();
+  RunAll();
   EXPECT_EQ(kind_.disk->use().writes, writes);
   const std::string path = absl::StrCat(directory(), "/", kLogMarkName);
   const auto bytes = kind_.volume->contents(*kind_.volume->Find(path));
