@@ -150,10 +150,10 @@ TEST_F(LogDamageTest, AMarkThatCannotBeWrittenIsLeftToTheNext) {
   memory().Inject({.operation = io::MemoryOperation::kWrite, .error = EIO});
   int done = 0;
   marker.Mark(LogPosition(1), [&done] { ++done; });
-  Drain();
+  RunAll();
   EXPECT_EQ(done, 1);
   marker.Mark(LogPosition(2), [&done] { ++done; });
-  Drain();
+  RunAll();
   EXPECT_EQ(done, 2);
   CutTo(PathOf(1, 1), 2 * kLogBlock);
   ExpectCorrupt(RecoverNow(), PathOf(1, 1), 2 * kLogBlock);
@@ -164,12 +164,12 @@ TEST_F(LogDamageTest, AFileThatIsDeletedWhileItIsWrittenEndsTheWriter) {
   Append(1);
   Drain();
   writer_->LookForFile();
-  Drain();
+  RunAll();
   EXPECT_TRUE(failed_.ok()) << failed_;
   Remove(PathOf(1, 1));
   writer_->LookForFile();
   writer_->LookForFile();
-  Drain();
+  RunAll();
   EXPECT_EQ(failures_, 1);
   EXPECT_TRUE(absl::IsDataLoss(failed_));
   EXPECT_NE(failed_.message().find(absl::StrCat(directory(), " was deleted or moved away")),
