@@ -124,7 +124,7 @@ class Disk {
   // Parents are created too, and all that is created is durable; no error if it exists.
   virtual void MakeDirectory(std::string path, Done done) = 0;
   virtual void SyncDirectory(std::string path, Done done) = 0;
-  // Plain files, by name.
+  // Plain files, by name; over a network as the server has them now.
   virtual void List(std::string path, DoneWith<std::vector<Entry>> done) = 0;
   virtual void SpaceOf(std::string path, DoneWith<Space> done) = 0;
 

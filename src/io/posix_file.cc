@@ -86,6 +86,11 @@ absl::Status MakeDirectories(const std::string& path) {
 }
 
 absl::StatusOr<std::vector<Entry>> ListFiles(const std::string& path) {
+  // Over NFS the client would answer from what it has cached, for up to a minute.
+  struct statx fresh;
+  if (statx(AT_FDCWD, path.c_str(), AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, &fresh) != 0) {
+    return ErrnoStatus(errno, "list", path);
+  }
   DIR* directory = opendir(path.c_str());
   if (directory == nullptr) return ErrnoStatus(errno, "list", path);
   const absl::Cleanup closing = [directory] { closedir(directory); };

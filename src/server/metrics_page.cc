@@ -178,8 +178,10 @@ void AddMemory(const Observation& seen, MetricFamilies* out) {
 void AddStorage(const StorageFacts& storage, MetricFamilies* out) {
   if (!storage.durable) return;
   const storage::StoreUse& use = storage.use;
-  const std::pair<const char*, uint64_t> segments[] = {
-      {"open", use.segments_open}, {"sealed", use.segments_sealed}, {"dead", use.segments_dead}};
+  const std::pair<const char*, uint64_t> segments[] = {{"open", use.segments_open},
+                                                       {"sealed", use.segments_sealed},
+                                                       {"dead", use.segments_dead},
+                                                       {"gone", use.segments_gone}};
   for (const auto& [state, count] : segments) {
     out->Gauge("forebay_store_segments", "Files of rollouts.", D(count), {{"state", state}});
   }

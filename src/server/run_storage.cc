@@ -194,8 +194,6 @@ void RunStorage::Tick() {
 
 void RunStorage::LookForFiles() {
   if (auto status = data_->Check(); !status.ok()) failed_("storage.directory", status);
-  segments_->LookForFiles(
-      [failed = failed_](const absl::Status& status) { failed("segments", status); });
   LookAtContents(nullptr);
 }
 

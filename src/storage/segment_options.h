@@ -37,6 +37,9 @@ struct SegmentStoreOptions {
   // A write that takes longer is done again elsewhere, if elsewhere goes on.
   uint64_t write_deadline_ms = 10'000;
   uint32_t abandoned_max = 8;  // writes that were given up and have not ended yet
+  // A read that fails is tried again for so long; one that hangs is waited for.
+  uint64_t read_patience_ms = 60'000;
+  uint64_t presence_ms = 10'000;  // between two looks whether the files are there
   uint64_t retry_least_ms = 100, retry_most_ms = 5'000;
 
   std::function<uint64_t()> now_ms;
@@ -44,9 +47,10 @@ struct SegmentStoreOptions {
 
 struct StoreUse {
   uint64_t segments_open = 0, segments_sealed = 0, segments_dead = 0;
-  uint64_t file_bytes = 0;    // of all segments that are not unlinked
-  uint64_t live_bytes = 0;    // records of payloads that are not freed
-  uint64_t pinned_bytes = 0;  // dead bytes in closed segments that are more than half dead
+  uint64_t segments_gone = 0;  // whose files somebody took away, though something in them is live
+  uint64_t file_bytes = 0;     // of all segments that are not unlinked
+  uint64_t live_bytes = 0;     // records of payloads that are not freed
+  uint64_t pinned_bytes = 0;   // dead bytes in closed segments that are more than half dead
   uint64_t resident_bytes = 0, wanted_bytes = 0;
   uint64_t evictions = 0, evicted_bytes = 0;
   uint64_t reads_back = 0, read_back_bytes = 0;  // payloads
@@ -59,11 +63,12 @@ struct StoreUse {
 };
 
 // Ends by itself. `kind` is empty while there is none, else one of
-//   full     no space, or a quota is used up
-//   failing  writes end with errors
-//   hung     nothing has ended for longer than the deadline
-//   slow     a write was given up and is done again elsewhere
-//   reading  reads fail or hang
+//   full        no space, or a quota is used up
+//   failing     writes end with errors
+//   hung        nothing has ended for longer than the deadline
+//   slow        a write was given up and is done again elsewhere
+//   incomplete  files are gone, with what is live in them
+//   reading     reads fail or hang
 struct StoreTrouble {
   std::string kind;
   std::string what;  // the last error, or which operation hangs

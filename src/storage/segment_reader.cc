@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 
@@ -12,16 +13,26 @@ namespace {
 
 absl::Status Closed() { return absl::UnavailableError("the segment store is closed"); }
 
-bool IsGone(const absl::Status& status) {
+bool SaysGone(const absl::Status& status) {
   const int error = io::ErrorOf(status);
   return error == ENOENT || error == ESTALE;
+}
+
+// Nothing is known to be lost: whoever asks again later may get it.
+absl::Status Unreadable(const absl::Status& why) {
+  absl::Status status(absl::StatusCode::kUnavailable, why.message());
+  why.ForEachPayload([&status](absl::string_view url, const absl::Cord& payload) {
+    status.SetPayload(url, payload);
+  });
+  return status;
 }
 
 }  // namespace
 
 SegmentReader::SegmentReader(io::Disk* disk, const SegmentStoreOptions& options,
-                             std::shared_ptr<SegmentTable> table)
-    : disk_(disk), options_(options), table_(std::move(table)) {
+                             std::shared_ptr<SegmentTable> table,
+                             std::shared_ptr<SegmentPresence> presence)
+    : disk_(disk), options_(options), table_(std::move(table)), presence_(std::move(presence)) {
   FOREBAY_CHECK(options.reads_max > 0 && options.read_bytes_max >= kSegmentPage &&
                 options.read_bytes_max % kSegmentPage == 0);
 }
@@ -310,15 +321,18 @@ void SegmentReader::Deliver(PayloadId id, const absl::StatusOr<PayloadView>& vie
 void SegmentReader::Again(RunItem item, bool ahead, const absl::Status& why,
                           const std::string& path, Actions* actions) {
   const PayloadId id = item.head.id;
+  if (item.failed == 1) item.failing_since_ms = now_ms();
   const bool damaged = item.damaged >= kDamagedReadsMax;
-  const bool gone = IsGone(why) && item.failed > 1;
+  const bool given_up =
+      item.failed > 0 && now_ms() - item.failing_since_ms >= options_.read_patience_ms;
+  const bool gone = SaysGone(why) && presence_->IsGone(PlaceOf(id).segment);
   if (trouble_.kind.empty()) trouble_.since_ms = now_ms();
   trouble_.kind = "reading";
   trouble_.what = std::string(why.message());
   trouble_.path = path;
-  if (closed_ || damaged || gone || item.failed >= kFailedReadsMax) {
+  if (closed_ || damaged || gone || given_up) {
     use_.damaged += damaged || gone ? 1 : 0;
-    absl::Status status = why;
+    absl::Status status = Unreadable(why);
     if (damaged || gone) {
       status = LostStatus(id, absl::StrCat(path, " at offset ", PlaceOf(id).offset, ", payload ",
                                            absl::Hex(id.value), ": ", why.message()));
@@ -330,7 +344,8 @@ void SegmentReader::Again(RunItem item, bool ahead, const absl::Status& why,
   }
   const uint64_t pause_ms =
       item.failed == 0 ? 0
-                       : std::min(options_.retry_most_ms, options_.retry_least_ms << item.failed);
+                       : std::min(options_.retry_most_ms,
+                                  options_.retry_least_ms << std::min<uint32_t>(item.failed, 20));
   std::vector<RunItem> items;
   items.push_back(std::move(item));
   auto run = std::make_shared<SegmentRun>(std::move(items), ahead);

@@ -26,6 +26,7 @@
 #include "io/disk.h"
 #include "storage/segment_batch.h"
 #include "storage/segment_options.h"
+#include "storage/segment_presence.h"
 #include "storage/segment_run.h"
 #include "storage/segment_table.h"
 
@@ -34,7 +35,7 @@ namespace forebay::storage {
 class SegmentReader : public std::enable_shared_from_this<SegmentReader> {
  public:
   SegmentReader(io::Disk* disk, const SegmentStoreOptions& options,
-                std::shared_ptr<SegmentTable> table);
+                std::shared_ptr<SegmentTable> table, std::shared_ptr<SegmentPresence> presence);
 
   // As PayloadStore::Load.
   void Load(std::vector<PayloadId> ids, PayloadStore::LoadDone done);
@@ -105,12 +106,12 @@ class SegmentReader : public std::enable_shared_from_this<SegmentReader> {
              Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   static constexpr uint32_t kDamagedReadsMax = 2;
-  static constexpr uint32_t kFailedReadsMax = 4;
   static constexpr size_t kAheadJobsMax = 2;
 
   io::Disk* const disk_;
   const SegmentStoreOptions options_;
   const std::shared_ptr<SegmentTable> table_;
+  const std::shared_ptr<SegmentPresence> presence_;
 
   mutable Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;

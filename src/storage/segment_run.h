@@ -22,6 +22,7 @@ struct RunItem {
   BlockList blocks;
   uint32_t damaged = 0;  // how often it was read and was not right
   uint32_t failed = 0;   // how often it could not be read
+  uint64_t failing_since_ms = 0;
 };
 
 // Blocks for `bytes` bytes, out of a reservation of their footprint.

@@ -14,26 +14,33 @@ SegmentStore::SegmentStore(io::Disk* disk, const SegmentStoreOptions& options)
       folder_(absl::StrCat(options.directory, "/segments")),
       table_(std::make_shared<SegmentTable>(options)),
       writer_(std::make_shared<SegmentWriter>(disk, options, folder_, table_)),
-      reader_(std::make_shared<SegmentReader>(disk, options, table_)) {
+      presence_(std::make_shared<SegmentPresence>(disk, options, folder_, table_, writer_)),
+      reader_(std::make_shared<SegmentReader>(disk, options, table_, presence_)) {
   FOREBAY_CHECK(IsNodeName(options.node) && options.cluster.size() <= kClusterNameBytesMax);
 }
 
 SegmentStore::~SegmentStore() {
+  presence_->Close();
   writer_->Close();
   reader_->Close();
 }
 
 void SegmentStore::Recover(std::vector<PayloadId> live, io::Disk::DoneWith<StoreRecovery> done) {
-  RecoverSegments(disk_, options_, folder_, table_, std::move(live),
-                  [writer = writer_, done = std::move(done)](auto result) mutable {
-                    if (result.ok()) writer->Start(result->last_number);
-                    done(std::move(result));
-                  });
+  RecoverSegments(
+      disk_, options_, folder_, table_, std::move(live),
+      [writer = writer_, presence = presence_, done = std::move(done)](auto result) mutable {
+        if (result.ok()) {
+          writer->Start(result->last_number);
+          presence->Start();
+        }
+        done(std::move(result));
+      });
 }
 
 void SegmentStore::Tick() {
   writer_->Tick();
   reader_->Tick();
+  presence_->Tick();
   table_->budget().EvictForWaiters();
   UnlinkDead();
 }
@@ -65,6 +72,7 @@ StoreUse SegmentStore::store_use() const {
   table_->AddUse(&use);
   writer_->AddUse(&use);
   reader_->AddUse(&use);
+  presence_->AddUse(&use);
   return use;
 }
 
@@ -72,28 +80,10 @@ StoreTrouble SegmentStore::trouble() const {
   StoreTrouble trouble = writer_->trouble();
   if (!trouble.kind.empty()) return trouble;
   const uint64_t waiting_bytes = trouble.waiting_bytes;
-  trouble = reader_->trouble();
+  trouble = presence_->trouble();
+  if (trouble.kind.empty()) trouble = reader_->trouble();
   trouble.waiting_bytes = waiting_bytes;
   return trouble;
-}
-
-void SegmentStore::LookForFiles(std::function<void(const absl::Status&)> gone) {
-  if (*looking_ > 0) return;  // the disk hangs: the last look is not over
-  const auto files = table_->OpenSegments();
-  *looking_ += files.size();
-  for (const auto& [number, path] : files) {
-    disk_->Open(path, {.mode = io::OpenMode::kRead},
-                [table = table_, looking = looking_, folder = folder_, number = number, path = path,
-                 gone](const absl::StatusOr<io::FileRef>& file) {
-                  *looking -= 1;
-                  const int error = io::ErrorOf(file.status());
-                  if (error != ENOENT && error != ENOTDIR && error != ESTALE) return;
-                  if (!table->IsOpen(number)) return;
-                  gone(absl::DataLossError(
-                      absl::StrCat(path, " is not there any more: it, or ", folder,
-                                   ", was deleted or moved away while it was written")));
-                });
-  }
 }
 
 void SegmentStore::UnlinkDead() {

@@ -6,14 +6,13 @@
 // waits for it. Memory never goes above the budget; what nobody wants or holds is given up when
 // the budget is short, and Load reads it back.
 //
-// Parts: segment_table (what is where), segment_writer, segment_reader, segment_recovery.
+// Parts: segment_table (what is where), segment_writer, segment_reader, segment_recovery,
+// segment_presence.
 // Thread-safe; no threads of its own: Tick, every 10 ms or so, looks at the time. Callbacks run on
 // the caller's thread or the disk's, without a lock held, and must not block. The disk must outlive
 // the store, which may be destroyed at any time: what is not answered then is answered Unavailable.
 #pragma once
 
-#include <atomic>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,6 +23,7 @@
 #include "storage/payload_store.h"
 #include "storage/segment_checker.h"
 #include "storage/segment_options.h"
+#include "storage/segment_presence.h"
 #include "storage/segment_reader.h"
 #include "storage/segment_recovery.h"
 #include "storage/segment_table.h"
@@ -40,9 +40,6 @@ class SegmentStore final : public PayloadStore {
   // may be called again.
   void Recover(std::vector<PayloadId> live, io::Disk::DoneWith<StoreRecovery> done);
   void Tick();
-  // Looks for the files that are written to; `gone` is told, later, of one that was deleted or
-  // moved away: what is synced to it would go with the process. One look at a time.
-  void LookForFiles(std::function<void(const absl::Status&)> gone);
   // Before a clean end: with an index in every segment the next start reads no more than those.
   // See SegmentWriter::Seal.
   void Seal(absl::AnyInvocable<void()> done) { writer_->Seal(std::move(done)); }
@@ -58,7 +55,7 @@ class SegmentStore final : public PayloadStore {
   // Cached bytes that others may have; cheap, while store_use() looks at every segment.
   uint64_t GivesWayBytes() const { return table_->GivesWayBytes(); }
   StoreUse store_use() const;
-  // Of writing, else of reading.
+  // Of writing, else of files that are gone, else of reading.
   StoreTrouble trouble() const;
   const std::string& folder() const { return folder_; }
 
@@ -79,8 +76,8 @@ class SegmentStore final : public PayloadStore {
   const std::string folder_;
   const std::shared_ptr<SegmentTable> table_;
   const std::shared_ptr<SegmentWriter> writer_;
+  const std::shared_ptr<SegmentPresence> presence_;
   const std::shared_ptr<SegmentReader> reader_;
-  const std::shared_ptr<std::atomic<size_t>> looking_ = std::make_shared<std::atomic<size_t>>(0);
 };
 
 }  // namespace forebay::storage

@@ -90,21 +90,6 @@ std::vector<RecordHead> SegmentTable::IndexOf(uint32_t number) const {
   return heads;
 }
 
-std::vector<std::pair<uint32_t, std::string>> SegmentTable::OpenSegments() const {
-  MutexLock lock(&mutex_);
-  std::vector<std::pair<uint32_t, std::string>> open;
-  for (const auto& [number, segment] : segments_) {
-    if (segment.state == State::kOpen) open.emplace_back(number, segment.path);
-  }
-  return open;
-}
-
-bool SegmentTable::IsOpen(uint32_t number) const {
-  MutexLock lock(&mutex_);
-  const auto segment = segments_.find(number);
-  return segment != segments_.end() && segment->second.state == State::kOpen;
-}
-
 std::vector<io::FileRef> SegmentTable::AddFile(uint32_t number) {
   files_.push_back(number);
   std::vector<io::FileRef> closed;
@@ -397,6 +382,16 @@ void SegmentTable::KeepDead(uint32_t number, uint64_t now_ms) {
   Segment& segment = segments_.at(number);
   segment.state = State::kDead;
   segment.dead_since_ms = now_ms;
+}
+
+std::vector<SegmentInUse> SegmentTable::InUse() const {
+  std::vector<SegmentInUse> in_use;
+  MutexLock lock(&mutex_);
+  for (const auto& [number, segment] : segments_) {
+    if (segment.state != State::kOpen && segment.state != State::kClosed) continue;
+    in_use.push_back({number, segment.path, segment.live, segment.live_bytes});
+  }
+  return in_use;
 }
 
 PayloadUse SegmentTable::use() const {

@@ -38,6 +38,14 @@ struct SegmentFile {
   uint64_t bytes = 0;
 };
 
+// A segment that is written, or that has live payloads.
+struct SegmentInUse {
+  uint32_t number = 0;
+  std::string path;
+  uint64_t live = 0;  // payloads
+  uint64_t live_bytes = 0;
+};
+
 class SegmentTable {
  public:
   explicit SegmentTable(const SegmentStoreOptions& options);
@@ -50,9 +58,6 @@ class SegmentTable {
   // Payloads of an open segment that are safe now, in order of offset, behind all before.
   void Add(uint32_t number, std::vector<StoredPayload> payloads, uint64_t file_bytes);
   std::vector<RecordHead> IndexOf(uint32_t number) const;
-  // Those that are being written.
-  std::vector<std::pair<uint32_t, std::string>> OpenSegments() const;
-  bool IsOpen(uint32_t number) const;
   // It is not written any more. A segment without live payloads is dead from then on, and at once
   // if nothing in it was ever acknowledged.
   void CloseSegment(uint32_t number, uint64_t file_bytes, uint64_t now_ms);
@@ -98,6 +103,7 @@ class SegmentTable {
   void Forget(uint32_t number);
   void KeepDead(uint32_t number, uint64_t now_ms);
 
+  std::vector<SegmentInUse> InUse() const;
   PayloadUse use() const;
   // In memory, and nobody's wish: given up when the budget is short.
   uint64_t GivesWayBytes() const;

@@ -118,6 +118,20 @@ void SegmentWriter::Tick() {
   Run(std::move(actions));
 }
 
+void SegmentWriter::Leave(uint32_t number) {
+  Actions actions;
+  {
+    MutexLock lock(&mutex_);
+    for (Lane& lane : lanes_) {
+      if (lane.segment == nullptr || lane.segment->number != number) continue;
+      lane.segment->gone = true;
+      if (!InFlight(lane)) DropSegment(lane);
+    }
+    Pump(&actions);
+  }
+  Run(std::move(actions));
+}
+
 void SegmentWriter::Seal(absl::AnyInvocable<void()> done) {
   Actions actions;
   {
@@ -378,7 +392,7 @@ void SegmentWriter::Answered(const BatchRef& batch, const absl::Status& status,
   status.ok() ? (this->*next)(batch) : Ended(batch, status);
 }
 
-void SegmentWriter::Ended(const BatchRef& batch, const absl::Status& status) {
+void SegmentWriter::Ended(const BatchRef& batch, absl::Status status) {
   Actions actions;
   {
     MutexLock lock(&mutex_);
@@ -388,6 +402,9 @@ void SegmentWriter::Ended(const BatchRef& batch, const absl::Status& status) {
     lane.stage = Stage::kIdle;
     buffers_.push_back(std::move(batch->buffer));
     ++use_.syncs;
+    if (status.ok() && lane.segment->gone) {
+      status = io::ErrnoStatus(ENOENT, "write", lane.segment->path, "the file is gone");
+    }
     if (status.ok()) {
       failures_ = 0;
       lane.segment->entry_synced = true;

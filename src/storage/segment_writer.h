@@ -41,6 +41,9 @@ class SegmentWriter : public std::enable_shared_from_this<SegmentWriter> {
   void Start(uint32_t last_number);
   // Deadlines, and trying again.
   void Tick();
+  // The segment's file is gone: nothing more is written to it, and nothing that is being written is
+  // acknowledged.
+  void Leave(uint32_t number);
   // Once what waits is written, ends the segments that are open, each with its index. `done` is
   // called once, also when that failed; a disk that hangs may not let it. What is finished later
   // begins new segments.
@@ -61,6 +64,7 @@ class SegmentWriter : public std::enable_shared_from_this<SegmentWriter> {
     io::FileRef file;
     uint64_t end = 0;  // where the next batch begins
     bool entry_synced = false;
+    bool gone = false;  // its file
   };
   struct Lane {
     Stage stage = Stage::kIdle;
@@ -90,7 +94,7 @@ class SegmentWriter : public std::enable_shared_from_this<SegmentWriter> {
   void Lend(SegmentBatch& batch);
   void Answered(const BatchRef& batch, const absl::Status& status,
                 void (SegmentWriter::*next)(const BatchRef&));
-  void Ended(const BatchRef& batch, const absl::Status& status);
+  void Ended(const BatchRef& batch, absl::Status status);
 
   void Succeeded(SegmentBatch& batch, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Settle(const std::shared_ptr<FinishTicket>& ticket, Actions* actions)
