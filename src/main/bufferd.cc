@@ -1,18 +1,20 @@
 // The daemon: reads its configuration, serves, and comes to a clean end on SIGTERM or SIGINT.
 //
 // Exit codes: 0 after a clean end, 2 for a wrong configuration, 3 when it cannot serve (a port is
-// taken), 4 when a second signal cut the end short, 5 when a log
-// has failed (its disk is full or broken).
+// taken), 4 when the end was cut short by a second signal, a signal during the start or a store
+// that hangs, 5 when a log has failed (its disk is full or broken).
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/sync.h"
 #include "node/config.h"
 #include "server/daemon.h"
 #include "server/log.h"
@@ -24,6 +26,8 @@ namespace {
 constexpr int kBadConfiguration = 2;
 constexpr int kCannotServe = 3;
 constexpr int kCutOff = 4;
+// A start that is nearly done comes to its end, and then to a clean one.
+constexpr absl::Duration kStartGrace = absl::Seconds(2);
 
 // Blocked before any thread begins, so that only WaitForEnd sees them.
 sigset_t BlockEndSignals() {
@@ -43,15 +47,49 @@ void WaitForEnd(const sigset_t& signals) {
   }
 }
 
-// A second signal ends the process at once, whatever the drain waits for. `busy` is held while the
-// daemon is taken down and cannot be asked any more.
-void EndAtNextSignal(const sigset_t& signals, const server::Daemon* daemon, std::mutex* busy) {
-  std::thread([signals, daemon, busy] {
+// Takes the signals that end the process, on a thread that nobody joins. The first one ends what
+// Await waits for. One during a start that takes long, and any second one, end the process whatever
+// it waits for: what was acknowledged is safe.
+class EndSignals {
+ public:
+  explicit EndSignals(const sigset_t& signals) {
+    std::thread([this, signals] { Take(signals); }).detach();
+  }
+  void Serves(const server::Daemon* daemon) {
+    MutexLock lock(&mutex_);
+    daemon_ = daemon;
+    changed_.NotifyAll();
+  }
+  void Await() { first_.Wait(); }
+  // Before the daemon is taken down, so that it is not asked any more.
+  void Forget() { Serves(nullptr); }
+
+ private:
+  void Take(const sigset_t& signals) {
     WaitForEnd(signals);
-    if (busy->try_lock()) daemon->LogCutOff();
+    if (!AwaitServing(DeadlineIn(kStartGrace))) {
+      server::Log(server::LogLevel::kWarning, "a signal ended the start");
+      _exit(kCutOff);
+    }
+    first_.Notify();
+    WaitForEnd(signals);
+    MutexLock lock(&mutex_);
+    if (daemon_ != nullptr) daemon_->LogCutOff();
     _exit(kCutOff);
-  }).detach();
-}
+  }
+
+  bool AwaitServing(Deadline deadline) {
+    MutexLock lock(&mutex_);
+    while (daemon_ == nullptr && changed_.WaitUntil(&mutex_, deadline)) {
+    }
+    return daemon_ != nullptr;
+  }
+
+  Mutex mutex_;
+  CondVar changed_;
+  const server::Daemon* daemon_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  Notification first_;
+};
 
 int Main(const std::vector<std::string>& arguments) {
   // Debian builds Abseil so that each lock looks for cycles of locks; the tests do that.
@@ -70,19 +108,20 @@ int Main(const std::vector<std::string>& arguments) {
                 node::ConfigHelp().c_str());
     return 0;
   }
-  const sigset_t signals = BlockEndSignals();
+  const sigset_t blocked = BlockEndSignals();
   server::StartLog(line->config.log_level, line->config.log_format);
+  static auto& signals = *new EndSignals(blocked);  // its thread outlives all else
   auto daemon = server::Daemon::Start(line->config);
   if (!daemon.ok()) {
     std::fprintf(stderr, "bufferd: %s\n", std::string(daemon.status().message()).c_str());
     return daemon.status().code() == absl::StatusCode::kInvalidArgument ? kBadConfiguration
                                                                         : kCannotServe;
   }
-  WaitForEnd(signals);
-  static std::mutex busy;  // outlives the thread that waits for the second signal
-  EndAtNextSignal(signals, daemon->get(), &busy);
-  (*daemon)->Drain();
-  busy.lock();
+  signals.Serves(daemon->get());
+  signals.Await();
+  const bool clean = (*daemon)->Drain();
+  signals.Forget();
+  if (!clean) _exit(kCutOff);
   daemon->reset();
   return 0;
 }

@@ -34,6 +34,7 @@ constexpr uint64_t kLookMs = 100;
 constexpr uint64_t kStorageLookMs = 20;
 constexpr auto kObserveTimeout = absl::Seconds(5);
 constexpr auto kSealTimeout = absl::Seconds(5);
+constexpr auto kDiskTimeout = absl::Seconds(2);
 constexpr auto kDrainLook = std::chrono::milliseconds(20);
 constexpr auto kQuiet = std::chrono::milliseconds(500);
 
@@ -330,7 +331,7 @@ bool Daemon::MarkLogs() {
   return marked->WaitFor(kSealTimeout);
 }
 
-void Daemon::Drain() {
+bool Daemon::Drain() {
   const std::chrono::milliseconds drain(live_config_.Get().shutdown_drain_ms);
   const auto until = std::chrono::steady_clock::now() + drain;
   Log(LogLevel::kInfo, "draining", {{"drain_ms", drain.count()}});
@@ -347,6 +348,7 @@ void Daemon::Drain() {
   while (std::chrono::steady_clock::now() < actors_until && !Idle()) {
     std::this_thread::sleep_for(kDrainLook);
   }
+  verification_->Close();
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
       until - std::chrono::steady_clock::now());
   rpc_server_->Shutdown(std::max(left, std::chrono::milliseconds(0)));
@@ -359,7 +361,14 @@ void Daemon::Drain() {
     Log(LogLevel::kWarning, "it could not be noted how far the logs are synced",
         {{"waited_ms", absl::ToInt64Milliseconds(kSealTimeout)}});
   }
+  const uint64_t hanging = storage_->AwaitDisk(kDiskTimeout);
+  if (hanging > 0) {
+    Log(LogLevel::kWarning, "the store of rollouts hangs: ended without waiting for it",
+        {{"operations", hanging}, {"waited_ms", absl::ToInt64Milliseconds(kDiskTimeout)}});
+    return false;
+  }
   Log(LogLevel::kInfo, "stopped");
+  return true;
 }
 
 }  // namespace forebay::server

@@ -48,8 +48,9 @@ class Daemon {
   ~Daemon();
 
   // Hands out nothing more, lets what runs come to its end within shutdown.drain_ms, then stops
-  // serving.
-  void Drain();
+  // serving. False if the store of rollouts hangs: then the destructor would wait for it, however
+  // long that takes.
+  bool Drain();
   // Says in the log what an end at once cuts off. Any thread, as long as the daemon lives.
   void LogCutOff() const;
 

@@ -1,13 +1,16 @@
 #include "server/run_storage.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/sync.h"
 #include "base/units.h"
+#include "server/log.h"
 #include "storage/log_blocking.h"
 #include "storage/ram_payload_store.h"
 
@@ -19,6 +22,9 @@ constexpr uint32_t kSegmentWorkers = 16;
 constexpr size_t kLostNotesMax = 10;
 // How often it is seen whether the files are still there.
 constexpr uint64_t kLookMs = 1'000;
+constexpr auto kDiskLook = absl::Milliseconds(20);
+// How often the log says that a start waits for the store.
+constexpr auto kSlowStart = absl::Seconds(10);
 
 std::unique_ptr<io::Disk> NewDisk(const node::Config& config, const char* what, uint32_t workers,
                                   std::vector<std::string>* notes) {
@@ -28,6 +34,27 @@ std::unique_ptr<io::Disk> NewDisk(const node::Config& config, const char* what, 
   notes->push_back(absl::StrCat(what, " by ", std::string(disk->name()), ": ", why));
   return disk;
 }
+
+// While it lives, the log says now and then that a start waits for the store of rollouts: a hung
+// file server does not answer, and nothing else would tell.
+class StartWatch {
+ public:
+  StartWatch(const io::Disk* disk, std::string folder)
+      : thread_([this, disk, folder = std::move(folder)] {
+          while (!over_.WaitFor(kSlowStart)) {
+            Log(LogLevel::kWarning, "the start waits for the store of rollouts",
+                {{"folder", folder}, {"oldest_operation_ms", disk->use().oldest_ms}});
+          }
+        }) {}
+  ~StartWatch() {
+    over_.Notify();
+    thread_.join();
+  }
+
+ private:
+  Notification over_;
+  std::thread thread_;
+};
 
 }  // namespace
 
@@ -74,7 +101,10 @@ absl::Status RunStorage::OpenDirectory(const node::Config& config, const Failed&
                       .nonce = options.nonce};
   const std::string& segments = config.storage_segment_directory;
   const std::string& folder = segments.empty() ? directory_ : segments;
-  FOREBAY_RETURN_IF_ERROR(storage::Blocking(segment_disk_.get()).MakeDirectory(folder));
+  {
+    const StartWatch watch(segment_disk_.get(), folder);
+    FOREBAY_RETURN_IF_ERROR(storage::Blocking(segment_disk_.get()).MakeDirectory(folder));
+  }
   auto store = std::make_unique<storage::SegmentStore>(
       segment_disk_.get(),
       storage::SegmentStoreOptions{.directory = folder,
@@ -183,6 +213,15 @@ bool RunStorage::Seal(absl::Duration most) {
   return done->WaitFor(most);
 }
 
+uint64_t RunStorage::AwaitDisk(absl::Duration most) const {
+  if (segment_disk_ == nullptr) return 0;
+  const absl::Time until = absl::Now() + most;
+  while (segment_disk_->use().in_flight > 0 && absl::Now() < until) {
+    absl::SleepFor(kDiskLook);
+  }
+  return segment_disk_->use().in_flight;
+}
+
 void RunStorage::Tick() {
   if (segments_ == nullptr) return;
   segments_->Tick();
@@ -218,6 +257,7 @@ absl::StatusOr<std::vector<PayloadId>> RunStorage::Recovered(const Named& named)
                                   machine.log.bytes, " bytes in ", machine.log.seconds, " s"));
     for (const std::string& note : machine.log.notes) notes_.push_back(note);
   }
+  const StartWatch watch(segment_disk_.get(), segments_->folder());
   Notification done;
   absl::StatusOr<storage::StoreRecovery> found = absl::UnknownError("");
   segments_->Recover(named.payloads, [&](absl::StatusOr<storage::StoreRecovery> answer) {

@@ -66,6 +66,9 @@ class RunStorage final : public node::DeadBytes {
   bool Seal(absl::Duration most);
   // At a clean end: see Engine::LookAtLogs.
   void LookAtContents(absl::AnyInvocable<void()> done);
+  // Before the end, when Tick is not called any more: how many operations on the payloads' files
+  // are still under way after at most `most`.
+  uint64_t AwaitDisk(absl::Duration most) const;
   // Looks at what takes too long; every 10 ms or so.
   void Tick();
   // What was found at the start, for the daemon's log.

@@ -195,6 +195,26 @@ TEST_F(Refused, ASocketOrAddressThatCannotBeHadIsNamedWithTheReason) {
   close(fd);
 }
 
+// Here it waits for the text of a file, as it would for a file server that does not answer.
+TEST_F(Program, ASignalEndsAStartThatWaits) {
+  const std::string tokens = folder_ + "/tokens";
+  ASSERT_EQ(mkfifo(tokens.c_str(), 0600), 0);
+  Start({"--auth.tokens_file=" + tokens,
+         "--listen.unix=", "--listen.http=", "--listen.grpc=127.0.0.1:0"});
+  int writer = -1;
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (writer < 0 && std::chrono::steady_clock::now() < until) {
+    writer = open(tokens.c_str(), O_WRONLY | O_NONBLOCK);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));  // poll: until it reads
+  }
+  ASSERT_GE(writer, 0) << Output();
+  kill(pid_, SIGTERM);
+  EXPECT_EQ(End(), 4);
+  EXPECT_THAT(Output(), HasSubstr("a signal ended the start"));
+  close(writer);
+  unlink(tokens.c_str());
+}
+
 TEST_F(Program, ServesUntilItIsToldToEnd) {
   for (const int signal : {SIGTERM, SIGINT}) {
     Serve({"--log.format=json"});
