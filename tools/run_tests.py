@@ -6,6 +6,7 @@
     ./dev test unit transcripts                 some suites
     ./dev test sim --minutes 60 [--seed S]      the simulator for as long as you like
     ./dev test crash --rounds 500 [--seed S]    kills of a loaded daemon
+    ./dev test nfs [-- --case NAME]             a daemon whose store is on real NFS
     ./dev test fuzz --seconds 60                libFuzzer, so long on each decoder
     ./dev test integration -- -k drain -x       what follows -- goes to pytest or to ctest
 

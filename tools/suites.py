@@ -21,6 +21,8 @@ from collections.abc import Callable
 ASAN = "asan-ubsan"
 SUITE_TIMEOUT_S = 1500
 BUILD_TIMEOUT_S = 3600
+# Each has an emulated machine, which often waits.
+NFS_CASES_AT_ONCE = 2
 # Sanitized code is slower; tests that bound a wait multiply it with this.
 SLOWNESS = {"release": "1", ASAN: "4", "tsan": "10"}
 
@@ -269,6 +271,16 @@ def run_crash(context: Context) -> Result:
     return count_program(*context.run(command, environment, SUITE_TIMEOUT_S + 20 * context.rounds))
 
 
+def run_nfs(context: Context) -> Result:
+    """The daemon in a virtual machine, with its store on a real NFS server."""
+    result = build(context, "release", ["bufferd", "buffer-ctl"])
+    if result.failed:
+        return result
+    command = [sys.executable, "tests/nfs/main.py", "--jobs", str(min(context.jobs, NFS_CASES_AT_ONCE)), *context.extra]
+    environment = {"FOREBAY_BIN": str(context.tree("release") / "bin"), "PYTHONPATH": str(context.root / "python")}
+    return count_program(*context.run(command, environment))
+
+
 CI_SIM_MINUTES = 5
 # Some of them under AddressSanitizer: for the bytes that they touch, not for the rules.
 ASAN_SIM_HISTORIES = ["--seed", "3216107517", "--histories", "60"]
@@ -350,12 +362,13 @@ SUITES: dict[str, Callable[[Context], Result]] = {
     "python": run_python,
     "integration": run_integration,
     "crash": run_crash,
+    "nfs": run_nfs,
     "sim": run_sim,
     "fuzz": run_fuzz,
     "asan": run_asan,
     "tsan": run_tsan,
 }
 # CI's share in its order: first what wants the machine for itself, then what shares it with five minutes of simulation.
-QUIET = ["tidy", "unit", "transcripts", "simulation", "mutations", "python", "integration", "crash"]
+QUIET = ["tidy", "unit", "transcripts", "simulation", "mutations", "python", "integration", "crash", "nfs"]
 # asan and tsan run by hand, and before a release: whole builds of their own, whose time on two cores is not measured yet.
 BESIDE_SIMULATION = ["fuzz"]
