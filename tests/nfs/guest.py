@@ -17,7 +17,7 @@ from initramfs import Archive  # noqa: E402
 from packages import Packages  # noqa: E402
 
 MEMORY_MIB, DISK_MIB = 448, 256
-BOOT_TIMEOUT_S, SERVE_TIMEOUT_S = 90.0, 60.0
+BOOT_TIMEOUT_S, SERVE_TIMEOUT_S = 240.0, 60.0
 # On a busy host the emulated timer comes too late for the kernel's check of it.
 KERNEL_OPTIONS = "console=ttyS0 quiet panic=-1 no_timer_check"
 GRPC_PORT, HTTP_PORT = 7400, 7401
@@ -70,8 +70,8 @@ class Guest:
     def _command(self, root: pathlib.Path) -> list[str]:
         firmware = [str(self._packages.file(f"usr/share/{name}")) for name in ("qemu", "seabios")]
         forward = ",".join(f"hostfwd=tcp:127.0.0.1:{on}-:{to}" for on, to in ((self.grpc, GRPC_PORT), (self.http, HTTP_PORT)))
-        return [
-            self._packages.program("qemu-system-x86_64"),
+        return self._packages.command(
+            "qemu-system-x86_64",
             *("-L", firmware[0], "-L", firmware[1]),
             *("-accel", "tcg", "-cpu", "max", "-m", str(MEMORY_MIB), "-nodefaults", "-display", "none", "-no-reboot"),
             *("-serial", "stdio", "-serial", f"unix:{self._commands},server=on,wait=off"),
@@ -79,7 +79,7 @@ class Guest:
             # What the guest has written to it is in the host's page cache, which survives the guest.
             *("-drive", f"file={self._disk},if=virtio,format=raw,cache=unsafe"),
             *("-netdev", f"user,id=net,{forward}", "-device", "virtio-net-pci,netdev=net,romfile="),
-        ]  # fmt: skip
+        )  # fmt: skip
 
     def tell(self, line: str) -> None:
         """Has the guest's shell run a line."""

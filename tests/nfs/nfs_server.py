@@ -57,7 +57,7 @@ class NfsServer:
         return self._folder / "ganesha.log"
 
     def start(self) -> None:
-        command = [self._packages.program("ganesha.nfsd"), "-F", "-f", str(self._folder / "ganesha.conf")]
+        command = self._packages.command("ganesha.nfsd", "-F", "-f", str(self._folder / "ganesha.conf"))
         command += ["-L", str(self.log), "-p", str(self._folder / "ganesha.pid"), "-N", "NIV_EVENT"]
         output = (self._folder / "ganesha.out").open("ab")
         with output:

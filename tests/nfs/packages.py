@@ -46,6 +46,10 @@ class Packages:
         programs = ":".join(str(self.root / part) for part in PROGRAMS)
         return {**os.environ, "LD_LIBRARY_PATH": libraries, "PATH": f"{programs}:{os.environ['PATH']}:/usr/sbin:/sbin"}
 
+    def command(self, name: str, *arguments: str) -> list[str]:
+        """Runs a program that ends, too, when whoever started it is killed."""
+        return ["setpriv", "--pdeathsig", "KILL", self.program(name), *arguments]
+
     def program(self, name: str) -> str:
         found = shutil.which(name, path=self.environment["PATH"])
         if found is None:
