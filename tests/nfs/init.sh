@@ -33,8 +33,10 @@ serve() {
   [ -e /tmp/serves ] && echo "guest: bufferd serves"
 }
 
-stty -echo </dev/ttyS1
+# Opened before it says so: what comes while nobody has the port open is lost.
+exec 3</dev/ttyS1
+stty -echo <&3
 echo "guest: listens"
-while read -r line; do
+while read -r line <&3; do
   eval "$line" &
-done </dev/ttyS1
+done
