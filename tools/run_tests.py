@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Builds and runs the test suites, sums up their cases, and ends with one line `N passed, N failed`.
 
-    ./dev test                                  CI's share of every suite but asan and tsan
+    ./dev test                                  CI's share of every suite but asan, tsan and nfs
     ./dev test asan tsan                        the tests in sanitized builds
     ./dev test unit transcripts                 some suites
     ./dev test sim --minutes 60 [--seed S]      the simulator for as long as you like

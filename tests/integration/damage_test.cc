@@ -178,6 +178,30 @@ TEST_F(DamageTest, ADeletedSegmentCostsItsRolloutsAndOthersTakeTheirPlace) {
   EXPECT_EQ(Dropped("damaged") + Dropped("short"), 2 * kGroup);
 }
 
+TEST_F(DamageTest, ASegmentThatIsDeletedWhileItIsWrittenCostsWhatIsInItAndNotTheDaemon) {
+  PushGroups(2);
+  for (const fs::path& path : Segments()) fs::remove(path);
+  const auto named = [this] {
+    return Ctl({"status"}).out.find("the store of rollouts is incomplete") != std::string::npos;
+  };
+  const absl::Time until = absl::Now() + absl::Seconds(30) * Slowness();
+  while (!named() && absl::Now() < until) {
+    absl::SleepFor(absl::Milliseconds(100));  // poll: the folder is listed every ten seconds
+  }
+  ASSERT_TRUE(named()) << Ctl({"status"}).out;
+  PushGroups(1);
+  ASSERT_FALSE(Segments().empty());
+  Restart(SIGKILL);
+  AwaitDropped(2 * kGroup);
+  ExpectToldOf(2 * kGroup);
+  Attach();
+  auto step = Open(1, 1);
+  ASSERT_NE(step, nullptr);
+  EXPECT_EQ(step->plan().totals.rollouts, kGroup);
+  EXPECT_TRUE(FetchAll(*step).ok());
+  EXPECT_TRUE(step->Commit().ok());
+}
+
 TEST_F(DamageTest, WhatAStartDoesNotFindIsDroppedAtOnce) {
   PushGroups(2);
   world_.daemon.Signal(SIGTERM);
