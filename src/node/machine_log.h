@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "codec/archive.h"
 #include "node/log.h"
@@ -47,23 +48,50 @@ class MachineLog final : public Log<Command> {
   }
 
   void Applied(LogPosition position) override {
+    applied_ = position;
     if (LogBytes() - snapshot_at_ < snapshot_log_bytes_ || snapshots_->busy()) return;
-    snapshot_at_ = LogBytes();
-    std::string bytes;
-    codec::Writer writer(&bytes);
-    state_.Snapshot(writer);
-    snapshots_->Write(position, storage::ChunksOf(std::move(bytes)),
-                      [this](absl::StatusOr<LogPosition> keep_from) {
-                        // One that failed leaves the log as long as it is; the next comes in its
-                        // time.
-                        if (keep_from.ok()) writer_->TruncateBefore(*keep_from);
-                      });
+    Write(position);
+  }
+  void Snapshot(LogPosition position, SnapshotDone done) override {
+    applied_ = position;
+    if (position == LogPosition()) return done(SnapshotPlace());
+    asked_.push_back(std::move(done));
+    // One that is under way may be older than the question.
+    if (!snapshots_->busy()) WriteAsked();
   }
 
  private:
   // As stored, with padding. What was recovered counts, or a process that never lives long would
   // let the log grow for ever.
   uint64_t LogBytes() const { return recovered_bytes_ + writer_->use().bytes; }
+
+  void Write(LogPosition position) {
+    snapshot_at_ = LogBytes();
+    std::string bytes;
+    codec::Writer writer(&bytes);
+    state_.Snapshot(writer);
+    snapshots_->Write(position, storage::ChunksOf(std::move(bytes)),
+                      [this, position](absl::StatusOr<LogPosition> keep_from) {
+                        // One that failed leaves the log as long as it is; the next comes in its
+                        // time.
+                        if (keep_from.ok()) writer_->TruncateBefore(*keep_from);
+                        Answer(position, keep_from.status());
+                        if (!asked_.empty()) WriteAsked();
+                      });
+  }
+  void WriteAsked() {
+    answering_ = std::exchange(asked_, {});
+    Write(applied_);
+  }
+  void Answer(LogPosition position, const absl::Status& status) {
+    for (SnapshotDone& done : std::exchange(answering_, {})) {
+      if (!status.ok()) {
+        done(status);
+      } else {
+        done(SnapshotPlace{position, snapshots_->last_bytes(), snapshots_->PathOf(position)});
+      }
+    }
+  }
 
   const State& state_;
   const std::unique_ptr<storage::LogWriter> writer_;
@@ -73,6 +101,9 @@ class MachineLog final : public Log<Command> {
   const uint64_t recovered_bytes_;  // after the snapshot that the machine began with
   uint64_t snapshot_at_ = 0;        // LogBytes() when the last one began
   std::string record_;              // keeps its memory
+  LogPosition applied_;
+  std::vector<SnapshotDone> asked_;      // wait for the next snapshot
+  std::vector<SnapshotDone> answering_;  // ... and for the one that is under way
 };
 
 }  // namespace forebay::node

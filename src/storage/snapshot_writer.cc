@@ -37,6 +37,10 @@ SnapshotWriter::SnapshotWriter(io::Disk* disk, const LogOptions& options, LogPos
       post_(std::move(post)),
       self_(std::make_shared<SnapshotWriter*>(this)) {}
 
+std::string SnapshotWriter::PathOf(LogPosition position) const {
+  return absl::StrCat(directory_, "/", SnapshotName(position));
+}
+
 SnapshotWriter::~SnapshotWriter() { *self_ = nullptr; }
 
 io::Disk::Done SnapshotWriter::Then(Step step) {
@@ -53,7 +57,7 @@ void SnapshotWriter::Write(LogPosition position, SnapshotChunks chunks, Done don
   job_ = std::make_shared<Job>();
   job_->position = position;
   job_->unfinished = absl::StrCat(directory_, "/", UnfinishedSnapshotName(position));
-  job_->finished = absl::StrCat(directory_, "/", SnapshotName(position));
+  job_->finished = PathOf(position);
   job_->chunks = std::move(chunks);
   job_->done = std::move(done);
   SnapshotHead head = head_;
