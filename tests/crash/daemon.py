@@ -81,8 +81,10 @@ class Daemon:
         return {f.name: sum(log.stat().st_size for log in f.glob("*.log")) for f in machines}
 
     def lose_log_tail(self) -> None:
-        """Takes the last blocks of the first shard's log away; for the test of the checks."""
-        logs = sorted((self._folder / "data" / "shard-0").glob("*.log"))
+        """Takes the last blocks of the first shard's log away, and the mark that would tell; for the test of the checks."""
+        folder = self._folder / "data" / "shard-0"
+        (folder / "synced").unlink(missing_ok=True)
+        logs = sorted(folder.glob("*.log"))
         with logs[-1].open("r+b") as log:
             log.truncate(max(LOG_BLOCK_BYTES, log.seek(0, os.SEEK_END) - LOST_BLOCKS * LOG_BLOCK_BYTES))
 
