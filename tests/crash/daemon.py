@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import pathlib
 import signal
@@ -71,8 +72,15 @@ class Daemon:
 
     def metric(self, name: str) -> float:
         """The sum of a metric over its labels; 0 if the daemon has none of this name."""
-        with urllib.request.urlopen(f"http://{self.target(self.http_port)}/metrics", timeout=10) as page:
-            lines = page.read().decode().splitlines()
+        give_up = time.monotonic() + 20
+        while True:
+            try:
+                with urllib.request.urlopen(f"http://{self.target(self.http_port)}/metrics", timeout=10) as page:
+                    lines = page.read().decode().splitlines()
+                break
+            except http.client.RemoteDisconnected:  # it hangs up on a client that a busy machine lets speak too late
+                if time.monotonic() > give_up:
+                    raise
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
 
     def log_bytes(self) -> dict[str, int]:
