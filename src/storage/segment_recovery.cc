@@ -14,6 +14,9 @@ namespace forebay::storage {
 namespace {
 
 constexpr size_t kSegmentsAtOnce = 16;
+// Record heads that lie close together are read at once.
+constexpr uint64_t kHeadsBytesMax = uint64_t{1} << 20;
+constexpr uint64_t kHeadsGapMax = uint64_t{64} << 10;
 
 // Reads one segment: header, trailer, index, and what heads are still missing.
 class SegmentLook : public std::enable_shared_from_this<SegmentLook> {
@@ -106,24 +109,49 @@ class SegmentLook : public std::enable_shared_from_this<SegmentLook> {
     NextHead();
   }
 
+  const RecordHead* InIndex(PayloadId id) const {
+    const auto known =
+        std::lower_bound(index_.begin(), index_.end(), id,
+                         [](const RecordHead& head, PayloadId wanted) { return head.id < wanted; });
+    return known == index_.end() || known->id != id ? nullptr : &*known;
+  }
+
   // Both are in order of offset.
   void NextHead() {
     while (next_ < ids_.size()) {
-      const PayloadId id = ids_[next_];
-      const auto known = std::lower_bound(
-          index_.begin(), index_.end(), id,
-          [](const RecordHead& head, PayloadId wanted) { return head.id < wanted; });
-      if (known == index_.end() || known->id != id) {
-        return Read(PlaceOf(id).offset, kRecordHeadBytes, &SegmentLook::TakeHead);
-      }
+      const RecordHead* const known = InIndex(ids_[next_]);
+      if (known == nullptr) return ReadHeads();
       found.push_back(*known);
       ++next_;
     }
     Answer(absl::OkStatus());
   }
 
-  void TakeHead(std::string_view bytes) {
-    const PayloadId id = ids_[next_++];
+  // That of the next payload, and of those after it that are not far.
+  void ReadHeads() {
+    const uint64_t begin = PlaceOf(ids_[next_]).offset;
+    uint64_t end = begin + kRecordHeadBytes;
+    heads_end_ = next_ + 1;
+    for (; heads_end_ < ids_.size(); ++heads_end_) {
+      const uint64_t offset = PlaceOf(ids_[heads_end_]).offset;
+      const bool near =
+          offset < end + kHeadsGapMax && offset + kRecordHeadBytes <= begin + kHeadsBytesMax;
+      if (!near || InIndex(ids_[heads_end_]) != nullptr) break;
+      end = std::max(end, offset + kRecordHeadBytes);
+    }
+    Read(begin, end - begin, &SegmentLook::TakeHeads);
+  }
+
+  void TakeHeads(std::string_view bytes) {
+    const uint64_t begin = PlaceOf(ids_[next_]).offset;
+    for (; next_ < heads_end_; ++next_) {
+      const uint64_t at = PlaceOf(ids_[next_]).offset - begin;
+      TakeHead(ids_[next_], at < bytes.size() ? bytes.substr(at, kRecordHeadBytes) : "");
+    }
+    NextHead();
+  }
+
+  void TakeHead(PayloadId id, std::string_view bytes) {
     const auto head = DecodeRecordHead(bytes);
     if (!head.ok()) {
       Lose(id, head.status().message());
@@ -134,7 +162,6 @@ class SegmentLook : public std::enable_shared_from_this<SegmentLook> {
     } else {
       found.push_back(*head);
     }
-    NextHead();
   }
 
   void Lose(PayloadId id, absl::string_view why) {
@@ -150,7 +177,8 @@ class SegmentLook : public std::enable_shared_from_this<SegmentLook> {
   uint64_t nonce_ = 0;
   SegmentTrailer trailer_;
   std::vector<RecordHead> index_;
-  size_t next_ = 0;
+  size_t next_ = 0;       // of ids_
+  size_t heads_end_ = 0;  // one past the last whose head is being read
 };
 
 class Recovery : public std::enable_shared_from_this<Recovery> {
