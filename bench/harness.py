@@ -14,6 +14,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -42,6 +43,13 @@ class Settings:
 class Server:
     target: str
     pid: int
+    http: str = ""  # where a daemon's metrics are
+
+    def metrics(self) -> dict[str, float]:
+        """The daemon's metrics by name and labels, as they stand in its page."""
+        with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=60) as page:
+            lines = page.read().decode().splitlines()
+        return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[:1] != "#")}
 
 
 def die_with_parent() -> None:
@@ -128,12 +136,12 @@ class Programs:
         """A private bufferd with the given configuration entries ("memory.payload_bytes_max"); killed at the end."""
         with tempfile.TemporaryDirectory(prefix="forebay-bench-") as folder:
             tcp, unix = f"127.0.0.1:{free_port()}", f"{folder}/bufferd.sock"
-            entries = {"listen.grpc": tcp, "listen.unix": unix, "listen.http": f"127.0.0.1:{free_port()}",
-                       "log.level": "warning", **config}
+            http = f"127.0.0.1:{free_port()}"
+            entries = {"listen.grpc": tcp, "listen.unix": unix, "listen.http": http, "log.level": "warning", **config}
             words = [self.path("bufferd"), *(f"--{name}={value}" for name, value in entries.items())]
             with self._running(words, subprocess.DEVNULL) as process:
                 wait_for_port(tcp, process, start_seconds)
-                yield Server(f"unix:{unix}" if self.settings.unix else tcp, process.pid)
+                yield Server(f"unix:{unix}" if self.settings.unix else tcp, process.pid, http)
 
     @contextlib.contextmanager
     def _running(self, words: list[str], stdout: int) -> Iterator[subprocess.Popen]:

@@ -6,7 +6,7 @@ import pathlib
 import statistics
 import time
 
-from harness import Programs, Server
+from harness import Failed, Programs, Server
 
 from .base import Measure, Result, median_of
 
@@ -122,24 +122,58 @@ class FetchCold(Measure):
         return [result]
 
 
-class Recovery(Measure):
-    """From the start of a killed daemon until it listens."""
+class BigRun(Measure):
+    """A run of many tasks and rollouts that are held."""
 
-    name = "recovery_s"
-    most_seconds = 10.0
     tasks, rollouts = 10_000_000, 1_000_000
     filling_seconds = 300
+    memory = {"memory.payload_bytes_max": 2 << 30, "memory.task_bytes_max": 4 << 30}
+
+    def fill(self, programs: Programs, server: Server) -> dict:
+        return programs.bench(server, "assign", slack_seconds=2 * self.filling_seconds, lanes=8, tasks=self.tasks,
+                              operations=self.rollouts, keep="true", seconds=self.filling_seconds, warm_up_seconds=0)
+
+
+class SnapshotPause(BigRun):
+    """The longest time that a shard's loop stands still for a snapshot, of those taken while a big run is filled."""
+
+    name = "snapshot_pause_ms"
+    most_ms = 5.0
+    at_least = 5  # snapshots
 
     def results(self, programs: Programs, limits_only: bool) -> list[Result]:
         if limits_only:
             return []
         with programs.folder() as folder:
-            config = {"storage.directory": folder / "data", "memory.payload_bytes_max": 2 << 30,
-                      "memory.task_bytes_max": 4 << 30}
+            config = {"storage.directory": folder / "data", "storage.snapshot_log_bytes": 64 << 20, **self.memory}
             with programs.daemon(**config) as server:
-                filled = programs.bench(server, "assign", slack_seconds=2 * self.filling_seconds, lanes=8, tasks=self.tasks,
-                                        operations=self.rollouts, keep="true", seconds=self.filling_seconds,
-                                        warm_up_seconds=0)
+                filled = self.fill(programs, server)
+                metrics = server.metrics()
+        of_shard = {name.removeprefix("forebay_").partition("{")[0]: value for name, value in metrics.items()
+                    if name.startswith("forebay_snapshot") and 'log="shard-0"' in name}
+        taken = of_shard.get("snapshots_total", 0)
+        if taken < self.at_least:
+            raise Failed(f"{self.name}: {taken:.0f} snapshots of shard-0 were taken, at least {self.at_least} are expected")
+        details = {"snapshots": taken, "mean_ms": 1e3 * of_shard["snapshot_pause_seconds_total"] / taken,
+                   "last_s": of_shard["snapshot_seconds"], "last_bytes": of_shard["snapshot_bytes"],
+                   "last_copied_bytes": of_shard["snapshot_copied_bytes"], "tasks": self.tasks, "rollouts": self.rollouts}
+        return [Result(self.name, 1e3 * of_shard["snapshot_pause_seconds_max"], "ms", command(programs, config, filled),
+                       bound=f"value <= {self.most_ms}", details=details)]
+
+
+class Recovery(BigRun):
+    """From the start of a killed daemon until it listens."""
+
+    name = "recovery_s"
+    most_seconds = 10.0
+
+    def results(self, programs: Programs, limits_only: bool) -> list[Result]:
+        if limits_only:
+            return []
+        with programs.folder() as folder:
+            config = {"storage.directory": folder / "data", **self.memory}
+            with programs.daemon(**config) as server:
+                filled = self.fill(programs, server)
             begin = time.monotonic()
             with programs.daemon(start_seconds=self.filling_seconds, **config) as server:
                 seconds = time.monotonic() - begin
@@ -174,4 +208,4 @@ class PeakOfMemory(Measure):
                        details={"peak_rss_bytes": run["server_peak_rss_bytes"], "gb_per_s": run["gb_per_s"]})]
 
 
-MEASURES = [Spill(), PushDurable(), FetchCold(), Recovery(), PeakOfMemory()]
+MEASURES = [Spill(), PushDurable(), FetchCold(), SnapshotPause(), Recovery(), PeakOfMemory()]

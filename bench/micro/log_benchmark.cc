@@ -195,7 +195,7 @@ void MeasureContents() {
   {
     ContentStore store(uint64_t{64} << 30);
     ContentLog log(place.disk.get(), {.directory = place.path}, {.next = LogPosition(1)}, &store,
-                   place.loop.post(), Failed);
+                   place.loop.post(), place.loop.post(), Failed);
     uint64_t asked = 0;
     const std::vector<std::string_view> batch(1'000, item);
     while (stored.size() < items) {

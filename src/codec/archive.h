@@ -34,9 +34,13 @@ concept HasFields = requires(T& t, A& a) {
   t.Fields(a);
 };
 
+class Parts;
+
 class Writer {
  public:
-  explicit Writer(std::string* out) : out_(out) {}
+  // `later`: takes what of a snapshot is to be encoded later (snapshot_parts.h); null: nothing is.
+  explicit Writer(std::string* out, Parts* later = nullptr) : out_(out), later_(later) {}
+  Parts* later() const { return later_; }
 
   template <class... T>
   void operator()(const T&... values) {
@@ -93,7 +97,8 @@ class Writer {
     const_cast<T&>(v).Fields(*this);  // Fields only hands references to operator() above
   }
 
-  std::string* out_;
+  std::string* const out_;
+  Parts* const later_;
 };
 
 class Reader {

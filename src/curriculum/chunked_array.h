@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <type_traits>
 #include <vector>
 
 namespace forebay::curriculum {
@@ -15,7 +14,6 @@ namespace forebay::curriculum {
 template <class T, size_t kChunkSize>
 class ChunkedArray {
   static_assert((kChunkSize & (kChunkSize - 1)) == 0, "an index splits into chunk and offset");
-  static_assert(std::is_trivially_copyable_v<T>, "snapshots copy whole chunks");
 
  public:
   size_t size() const { return size_; }
@@ -25,15 +23,6 @@ class ChunkedArray {
   T& Append() {
     if (size_ % kChunkSize == 0) chunks_.push_back(std::make_unique<T[]>(kChunkSize));
     return (*this)[size_++];
-  }
-
-  // Runs visit(pointer to elements, count) over all elements in order, a chunk at a time.
-  template <class Visit>
-  void ForEachChunk(Visit&& visit) const {
-    for (size_t first = 0; first < size_; first += kChunkSize) {
-      const size_t left = size_ - first;
-      visit(chunks_[first / kChunkSize].get(), left < kChunkSize ? left : kChunkSize);
-    }
   }
 
   size_t memory_bytes() const {

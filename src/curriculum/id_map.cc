@@ -12,6 +12,12 @@ constexpr uint32_t kCapacityBeforeSplit = 512;
 // Beyond this depth tables grow instead: the directory stays small whatever the ids are.
 constexpr uint8_t kDepthMax = 18;
 constexpr uint8_t kEmpty = 0;
+// Records of a table when many are built at once: with the deviations that chance brings, few
+// tables have more than fit kCapacityBeforeSplit.
+constexpr uint64_t kBuiltCount = 340;
+
+// Some slots stay free, so that searches end soon.
+bool Full(uint32_t count, uint32_t capacity) { return count >= capacity / 16 * 13; }
 
 // The directory takes the leading bits of the hash, the slot the trailing ones, the tag some
 // between.
@@ -47,8 +53,7 @@ void IdMap::Insert(const TaskRecords& records, uint32_t index) {
   for (;;) {
     const uint32_t number = directory_[Slot(hash)];
     Table& table = tables_[number];
-    // Some stay free, so that searches end soon.
-    if (table.count < table.capacity / 16 * 13) return Place(table, hash, index);
+    if (!Full(table.count, table.capacity)) return Place(table, hash, index);
     if (table.capacity < kCapacityBeforeSplit || table.depth == kDepthMax) {
       Grow(records, number);
     } else {
@@ -63,6 +68,54 @@ void IdMap::Place(Table& table, uint64_t hash, uint32_t index) {
   table.tag[slot] = Tag(hash);
   table.index[slot] = index;
   ++table.count;
+}
+
+bool IdMap::PlaceNew(Table& table, uint64_t hash, const TaskRecords& records, uint32_t index) {
+  const uint8_t tag = Tag(hash);
+  uint64_t slot = hash & (table.capacity - 1);
+  for (; table.tag[slot] != kEmpty; slot = (slot + 1) & (table.capacity - 1)) {
+    const bool same = table.tag[slot] == tag &&
+                      records[table.index[slot]].external_hash == records[index].external_hash;
+    if (same) return false;
+  }
+  table.tag[slot] = tag;
+  table.index[slot] = index;
+  ++table.count;
+  return true;
+}
+
+uint32_t IdMap::CapacityFor(uint32_t count) {
+  uint32_t capacity = kCapacityMin;
+  while (count > 0 && Full(count - 1, capacity)) capacity *= 2;
+  return capacity;
+}
+
+// The records are first put into the order of their tables, so that each table is filled while it
+// is in the cache.
+bool IdMap::Build(const TaskRecords& records) {
+  const auto count = static_cast<uint32_t>(records.size());
+  depth_ = 0;
+  while (depth_ < kDepthMax && (count >> depth_) > kBuiltCount) ++depth_;
+  std::vector<uint32_t> begins((size_t{1} << depth_) + 1);
+  std::vector<uint64_t> hashes(count);
+  for (uint32_t i = 0; i < count; ++i) {
+    hashes[i] = Mix64(records[i].external_hash);
+    ++begins[Slot(hashes[i]) + 1];
+  }
+  for (size_t t = 1; t < begins.size(); ++t) begins[t] += begins[t - 1];
+  std::vector<uint32_t> order(count);
+  std::vector<uint32_t> next(begins.begin(), begins.end() - 1);
+  for (uint32_t i = 0; i < count; ++i) order[next[Slot(hashes[i])]++] = i;
+  tables_.clear();
+  directory_.clear();
+  for (size_t t = 0; t + 1 < begins.size(); ++t) {
+    Table& table = tables_.emplace_back(MakeTable(CapacityFor(begins[t + 1] - begins[t]), depth_));
+    directory_.push_back(static_cast<uint32_t>(t));
+    for (uint32_t k = begins[t]; k < begins[t + 1]; ++k) {
+      if (!PlaceNew(table, hashes[order[k]], records, order[k])) return false;
+    }
+  }
+  return true;
 }
 
 void IdMap::Grow(const TaskRecords& records, uint32_t number) {

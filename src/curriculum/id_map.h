@@ -12,12 +12,12 @@
 #include <optional>
 #include <vector>
 
-#include "curriculum/chunked_array.h"
+#include "codec/copy_on_write_array.h"
 #include "curriculum/task_record.h"
 
 namespace forebay::curriculum {
 
-using TaskRecords = ChunkedArray<TaskRecord, 1024>;
+using TaskRecords = codec::CopyOnWriteArray<TaskRecord, 256>;
 
 class IdMap {
  public:
@@ -25,6 +25,9 @@ class IdMap {
   std::optional<uint32_t> Find(const TaskRecords& records, uint64_t external_hash) const;
   // Adds records[index], whose external hash is not in the map.
   void Insert(const TaskRecords& records, uint32_t index);
+  // Of an empty map: adds all records; false if two have the same external hash. Much cheaper than
+  // to insert them one by one.
+  bool Build(const TaskRecords& records);
   size_t memory_bytes() const;
 
  private:
@@ -37,6 +40,9 @@ class IdMap {
   };
   static Table MakeTable(uint32_t capacity, uint8_t depth);
   static void Place(Table& table, uint64_t hash, uint32_t index);
+  // False, and nothing is placed, if the external hash of records[index] is in the table.
+  static bool PlaceNew(Table& table, uint64_t hash, const TaskRecords& records, uint32_t index);
+  static uint32_t CapacityFor(uint32_t count);
   uint32_t Slot(uint64_t hash) const { return depth_ == 0 ? 0 : hash >> (64 - depth_); }
   void Grow(const TaskRecords& records, uint32_t table);
   void Split(const TaskRecords& records, uint32_t table, uint64_t hash);

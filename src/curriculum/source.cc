@@ -1,7 +1,6 @@
 #include "curriculum/source.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/check.h"
 #include "base/hash.h"
@@ -15,12 +14,6 @@ constexpr float kPassDecay = 0.9f;
 constexpr float kMeanStep = 0.25f;
 constexpr uint16_t kInFlightMax = UINT16_MAX;
 constexpr uint16_t kFailuresMax = (1 << 15) - 1;
-
-bool Valid(const TaskRecord& record) {
-  const auto in_range = [](float value) { return std::isfinite(value) && value >= 0; };
-  return in_range(record.pass_a) && in_range(record.pass_b) && in_range(record.mean_tokens) &&
-         in_range(record.mean_duration_ms) && CheckWeight(record.weight).ok();
-}
 
 }  // namespace
 
@@ -150,9 +143,7 @@ uint64_t Source::RequeueAll() {
 
 void Source::Snapshot(codec::Writer& writer) const {
   writer(settings_, place_, counters_, survival_, tokens_, duration_ms_, tasks_.size());
-  tasks_.ForEachChunk([&writer](const TaskRecord* records, size_t count) {
-    writer.Bytes(records, count * sizeof(TaskRecord));
-  });
+  tasks_.Snapshot(writer);
   order_.Snapshot(writer);
 }
 
@@ -170,10 +161,9 @@ bool Source::RestoreTasks(codec::Reader& reader) {
   uint32_t count = 0;
   reader(count);
   if (count > kTasksPerSourceMax || count > reader.left() / sizeof(TaskRecord)) return false;
+  if (!tasks_.Restore(reader, count)) return false;
   for (uint32_t i = 0; i < count; ++i) {
-    TaskRecord record;
-    reader.Bytes(&record, sizeof(record));
-    if (!Valid(record) || !tasks_.AppendRecord(record)) return false;
+    const TaskRecord& record = tasks_[i];
     order_.Append(FixedWeight(record.weight), record.quarantined == 0);
   }
   return true;

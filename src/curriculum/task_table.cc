@@ -1,7 +1,9 @@
 #include "curriculum/task_table.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
+#include <span>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -10,6 +12,12 @@
 
 namespace forebay::curriculum {
 namespace {
+
+bool Valid(const TaskRecord& record) {
+  const auto in_range = [](float value) { return std::isfinite(value) && value >= 0; };
+  return in_range(record.pass_a) && in_range(record.pass_b) && in_range(record.mean_tokens) &&
+         in_range(record.mean_duration_ms) && CheckWeight(record.weight).ok();
+}
 
 void Name(size_t position, std::optional<uint32_t>* refused) {
   if (refused != nullptr) *refused = static_cast<uint32_t>(position);
@@ -92,12 +100,19 @@ uint32_t TaskTable::Append(const NewTask& task) {
   return index;
 }
 
-bool TaskTable::AppendRecord(const TaskRecord& record) {
-  if (Find(record.external_hash)) return false;
-  const uint32_t index = size();
-  records_.Append() = record;
-  ids_.Insert(records_, index);
-  return true;
+bool TaskTable::Restore(codec::Reader& reader, uint32_t count) {
+  for (uint32_t i = 0; i < count && reader.ok(); ++i) {
+    TaskRecord& record = records_.Append();
+    reader.Bytes(&record, sizeof(record));
+    if (!Valid(record)) return false;
+  }
+  return reader.ok() && ids_.Build(records_);
+}
+
+void TaskTable::Snapshot(codec::Writer& writer) const {
+  records_.Snapshot(writer, [](codec::Writer& to, std::span<const TaskRecord> records) {
+    to.Bytes(records.data(), records.size_bytes());
+  });
 }
 
 absl::Status CheckWeight(float weight) {

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "codec/archive.h"
 #include "curriculum/id_map.h"
 #include "curriculum/task_record.h"
 
@@ -40,13 +41,11 @@ class TaskTable {
 
   // Adds a task that is not in the table.
   uint32_t Append(const NewTask& task);
-  // Adds a record as a snapshot holds it; false if its external hash is in the table.
-  bool AppendRecord(const TaskRecord& record);
-
-  template <class Visit>
-  void ForEachChunk(Visit&& visit) const {
-    records_.ForEachChunk(visit);
-  }
+  // The records as they are, in order.
+  void Snapshot(codec::Writer& writer) const;
+  // Of an empty table: takes so many records; false if a value is out of range, two have the same
+  // external hash, or they are not all there.
+  bool Restore(codec::Reader& reader, uint32_t count);
   size_t memory_bytes() const { return records_.memory_bytes() + ids_.memory_bytes(); }
 
  private:

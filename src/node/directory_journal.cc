@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "codec/archive.h"
-#include "node/machine_log.h"
 #include "storage/log_blocking.h"
 
 namespace forebay::node {
@@ -30,8 +29,9 @@ absl::Status CannotRead(const std::string& what, LogPosition position) {
 template <class Command, class State>
 storage::LogSink SinkOf(State* state, std::string* snapshot) {
   storage::LogSink sink;
-  sink.begin_snapshot = [snapshot](LogPosition) {
+  sink.begin_snapshot = [snapshot](LogPosition, uint64_t bytes) {
     snapshot->clear();
+    snapshot->reserve(bytes);
     return absl::OkStatus();
   };
   sink.chunk = [snapshot](std::string_view chunk) {
@@ -59,6 +59,12 @@ storage::LogSink SinkOf(State* state, std::string* snapshot) {
 
 DirectoryJournal::DirectoryJournal(io::Disk* disk, JournalOptions options)
     : disk_(disk), options_(std::move(options)) {}
+
+DirectoryJournal::~DirectoryJournal() { encoder_->Stop(); }
+
+storage::LogPost DirectoryJournal::encode() {
+  return [encoder = encoder_](auto work) { encoder->Post(std::move(work)); };
+}
 
 std::string DirectoryJournal::PathOf(const std::string& name) const {
   return absl::StrCat(options_.directory, "/", name);
@@ -100,11 +106,17 @@ absl::StatusOr<std::unique_ptr<Log<Command>>> DirectoryJournal::OpenMachine(cons
                          .on_failed = [failed = options_.failed, name](absl::Status status) {
                            failed(name, status);
                          }});
-  auto snapshots = std::make_unique<storage::SnapshotWriter>(disk_, log, owner.post);
+  auto snapshots = std::make_unique<storage::SnapshotWriter>(disk_, log, owner.post, encode());
   auto marker = std::make_unique<storage::LogMarker>(disk_, log, owner.post);
-  return std::make_unique<MachineLog<Command, State>>(state, std::move(writer),
-                                                      std::move(snapshots), std::move(marker),
-                                                      options_.snapshot_log_bytes, recovered_bytes);
+  OnSnapshot on_snapshot;
+  if (options_.snapshot) {
+    on_snapshot = [snapshot = options_.snapshot, name](const auto& taken) {
+      snapshot(name, taken);
+    };
+  }
+  return std::make_unique<MachineLog<Command, State>>(
+      state, std::move(writer), std::move(snapshots), std::move(marker),
+      options_.snapshot_log_bytes, recovered_bytes, std::move(on_snapshot));
 }
 
 absl::StatusOr<LogPosition> DirectoryJournal::Recover(shard::State* state) {

@@ -2,8 +2,9 @@
 //
 //   <directory>/ledger/, <directory>/shard-0/, ...
 //
-// Its disk, with ring and threads, is its own. Open and Recover block; the logs belong to their
-// loops, and go before the journal does. The directory is locked by the caller.
+// Its disk, with ring and threads, is its own, and so is the thread on which snapshots are encoded.
+// Open and Recover block; the logs belong to their loops, and go before the journal does. The
+// directory is locked by the caller.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "io/disk.h"
+#include "io/workers.h"
 #include "node/journal.h"
+#include "node/machine_log.h"
 #include "storage/log_recovery.h"
 #include "storage/log_writer.h"
 
@@ -32,6 +35,8 @@ struct JournalOptions {
   uint64_t snapshot_log_bytes = uint64_t{256} << 20;
   // Called once, from a loop, when a log has failed: from then on nothing is committed.
   std::function<void(std::string_view machine, const absl::Status&)> failed;
+  // Called from a machine's loop when a snapshot of it is done, or has failed. May be empty.
+  std::function<void(std::string_view machine, const absl::StatusOr<SnapshotTaken>&)> snapshot;
 };
 
 // For status, metrics and the daemon's log.
@@ -44,6 +49,7 @@ class DirectoryJournal final : public Journal {
  public:
   // `disk` outlives the journal.
   DirectoryJournal(io::Disk* disk, JournalOptions options);
+  ~DirectoryJournal() override;
 
   absl::StatusOr<LogPosition> Recover(shard::State* state) override;
   absl::StatusOr<LogPosition> Recover(ledger::State* state) override;
@@ -55,6 +61,8 @@ class DirectoryJournal final : public Journal {
                                                                 LogOwner owner) override;
 
   const std::vector<RecoveredMachine>& recovered() const { return recovered_; }
+  // Where snapshots are encoded. Thread-safe; what comes after the journal's end is dropped.
+  storage::LogPost encode();
 
  private:
   template <class Command, class State>
@@ -67,6 +75,8 @@ class DirectoryJournal final : public Journal {
   io::Disk* const disk_;
   const JournalOptions options_;
   std::vector<RecoveredMachine> recovered_;
+  // One for all machines: their snapshots come one after another.
+  const std::shared_ptr<io::Workers> encoder_ = std::make_shared<io::Workers>(1, "snapshots");
 };
 
 }  // namespace forebay::node

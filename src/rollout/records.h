@@ -102,7 +102,7 @@ struct GroupRecord {
 static_assert(sizeof(GroupRecord) <= 96, "the memory of a rollout is promised to users");
 
 // Where the payload lies is the payload store's to know; with more to keep here the record may grow
-// to 128 bytes.
+// to 128 bytes. Of several sequences or version runs Tables::Sequences has the rest.
 struct RolloutRecord {
   // Bits of `flags`.
   static constexpr uint8_t kRewarded = 1;
@@ -114,8 +114,6 @@ struct RolloutRecord {
   uint32_t slot_state = 0;
   uint32_t link = kNone;
   uint32_t attempt = kNone;
-  uint32_t extra =
-      kNone;  // several sequences or version runs: index of the metadata; else all is here
   PayloadId payload;
   uint64_t payload_bytes = 0;
   double reward = 0;

@@ -1,5 +1,5 @@
-// Records by dense slot numbers, in chunks that never move, with a free list and a generation for
-// each slot.
+// Records by dense slot numbers, in chunks (codec/copy_on_write_array.h), with a free list and a
+// generation for each slot.
 //
 // T is a plain record with `uint32_t slot_state` (kept by the table: generation x 2 + 1 while in
 // use) and `uint32_t link` (the table's while the slot is free, the owner's while in use), and
@@ -10,11 +10,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
-#include <vector>
+#include <span>
 
 #include "base/check.h"
 #include "base/ids.h"
+#include "codec/archive.h"
+#include "codec/copy_on_write_array.h"
 
 namespace forebay::rollout {
 
@@ -24,8 +25,7 @@ inline constexpr uint32_t kNone = UINT32_MAX;
 template <class T>
 class SlotTable {
  public:
-  static constexpr uint32_t kChunkBits = 10;
-  static constexpr uint32_t kChunk = 1u << kChunkBits;
+  static constexpr uint32_t kChunk = 256;
   static constexpr uint32_t kSlotsMax = 1u << 31;
 
   // The slot of a fresh record.
@@ -34,9 +34,9 @@ class SlotTable {
     if (slot != kNone) {
       free_ = (*this)[slot].link;
     } else {
-      FOREBAY_CHECK(size_ < kSlotsMax);
-      slot = size_++;
-      if ((slot >> kChunkBits) == chunks_.size()) chunks_.push_back(NewChunk());
+      FOREBAY_CHECK(size() < kSlotsMax);
+      slot = size();
+      records_.Append();
     }
     T& record = (*this)[slot];
     const uint32_t generation = std::max(GenerationOf(record), 1u);
@@ -58,12 +58,10 @@ class SlotTable {
     --used_;
   }
 
-  T& operator[](uint32_t slot) { return chunks_[slot >> kChunkBits][slot & (kChunk - 1)]; }
-  const T& operator[](uint32_t slot) const {
-    return chunks_[slot >> kChunkBits][slot & (kChunk - 1)];
-  }
+  T& operator[](uint32_t slot) { return records_[slot]; }
+  const T& operator[](uint32_t slot) const { return records_[slot]; }
 
-  bool InUse(uint32_t slot) const { return slot < size_ && ((*this)[slot].slot_state & 1) != 0; }
+  bool InUse(uint32_t slot) const { return slot < size() && ((*this)[slot].slot_state & 1) != 0; }
   uint32_t Generation(uint32_t slot) const { return GenerationOf((*this)[slot]); }
 
   // The slot that an id of this shard names, kNone if there is none (any more).
@@ -75,14 +73,15 @@ class SlotTable {
   }
 
   // Slots ever used; all slot numbers are below it.
-  uint32_t size() const { return size_; }
+  uint32_t size() const { return static_cast<uint32_t>(records_.size()); }
   uint32_t used() const { return used_; }
-  uint64_t memory_bytes() const { return chunks_.size() * (kChunk * sizeof(T) + sizeof(void*)); }
+  uint64_t memory_bytes() const { return records_.memory_bytes(); }
 
-  template <class Writer>
-  void Snapshot(Writer& writer) const {
-    writer(size_, free_);
-    for (uint32_t slot = 0; slot < size_; ++slot) writer((*this)[slot]);
+  void Snapshot(codec::Writer& writer) const {
+    writer(size(), free_);
+    records_.Snapshot(writer, [](codec::Writer& to, std::span<const T> records) {
+      for (const T& record : records) to(record);
+    });
   }
 
   // False when the free list is not one; what records hold besides is the caller's to check.
@@ -94,10 +93,9 @@ class SlotTable {
     reader(size, free);
     if (!reader.ok() || size > reader.left()) return false;
     for (uint32_t slot = 0; slot < size && reader.ok(); ++slot) {
-      if ((slot >> kChunkBits) == chunks_.size()) chunks_.push_back(NewChunk());
-      ++size_;
-      reader((*this)[slot]);
-      used_ += (*this)[slot].slot_state & 1;
+      T& record = records_.Append();
+      reader(record);
+      used_ += record.slot_state & 1;
     }
     free_ = free;
     return reader.ok() && FreeListHolds();
@@ -107,21 +105,19 @@ class SlotTable {
   bool FreeListHolds() const {
     uint32_t count = 0;
     for (uint32_t slot = free_; slot != kNone; slot = (*this)[slot].link) {
-      if (slot >= size_ || InUse(slot) || ++count > size_ - used_) return false;
+      if (slot >= size() || InUse(slot) || ++count > size() - used_) return false;
     }
-    return count == size_ - used_;
+    return count == size() - used_;
   }
 
  private:
   static constexpr uint32_t kGenerationMask = GroupId::kGenerationMask;
 
-  static std::unique_ptr<T[]> NewChunk() { return std::make_unique<T[]>(kChunk); }
   static uint32_t GenerationOf(const T& record) {
     return (record.slot_state >> 1) & kGenerationMask;
   }
 
-  std::vector<std::unique_ptr<T[]>> chunks_;
-  uint32_t size_ = 0;
+  codec::CopyOnWriteArray<T, kChunk> records_;
   uint32_t used_ = 0;
   uint32_t free_ = kNone;
 };

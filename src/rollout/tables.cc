@@ -1,6 +1,6 @@
 #include "rollout/tables.h"
 
-#include <cmath>
+#include <utility>
 
 #include "base/check.h"
 
@@ -89,20 +89,39 @@ void Tables::Settle(uint32_t a, AttemptState state) {
   attempt.session = kNone;
 }
 
-uint32_t Tables::AddExtra(std::span<const SequenceMeta> sequences, PolicyVersion assigned) {
-  if (free_extras_.empty()) {
-    free_extras_.push_back(static_cast<uint32_t>(extras_.size()));
-    extras_.emplace_back();
-  }
-  const uint32_t extra = free_extras_.back();
-  free_extras_.pop_back();
-  extras_[extra].assign(sequences.begin(), sequences.end());
-  for (SequenceMeta& sequence : extras_[extra]) {
+namespace {
+
+uint64_t BytesOf(const std::vector<SequenceMeta>& sequences) {
+  uint64_t bytes = sequences.size() * sizeof(SequenceMeta);
+  for (const SequenceMeta& s : sequences) bytes += s.versions.size() * sizeof(VersionRun);
+  return bytes;
+}
+
+}  // namespace
+
+// Without an owner, so that it costs a plain rollout nothing.
+Tables::SequencesRef Tables::NoSequences() {
+  static constinit const std::vector<SequenceMeta> kEmpty;
+  return {SequencesRef(), &kEmpty};
+}
+
+Tables::SequencesRef Tables::WithVersions(std::span<const SequenceMeta> sequences,
+                                          PolicyVersion assigned) {
+  std::vector<SequenceMeta> stored(sequences.begin(), sequences.end());
+  for (SequenceMeta& sequence : stored) {
     if (sequence.versions.empty()) {
       sequence.versions.push_back({0, assigned, sequence.loss_tokens});
     }
   }
-  return extra;
+  return std::make_shared<const std::vector<SequenceMeta>>(std::move(stored));
+}
+
+void Tables::SetSequences(uint32_t slot, SequencesRef sequences) {
+  while (sequences_.size() <= slot) sequences_.Append();
+  SequencesRef& place = sequences_[slot];
+  if (place != nullptr) sequence_bytes_ -= BytesOf(*place);
+  if (sequences != nullptr) sequence_bytes_ += BytesOf(*sequences);
+  place = std::move(sequences);
 }
 
 uint32_t Tables::AddRollout(uint32_t a, std::span<const SequenceMeta> sequences,
@@ -116,8 +135,9 @@ uint32_t Tables::AddRollout(uint32_t a, std::span<const SequenceMeta> sequences,
   }
   const SequenceMeta& first = sequences.front();
   rollout.prompt_tokens = first.prompt_tokens;
-  if (sequences.size() > 1 || !first.versions.empty() || first.advantage) {
-    rollout.extra = AddExtra(sequences, assigned);
+  const bool plain = sequences.size() == 1 && first.versions.empty() && !first.advantage;
+  SetSequences(slot, plain ? NoSequences() : WithVersions(sequences, assigned));
+  if (!plain) {
     assigned.number = VersionBy(codec::LagOf::kOldest, sequences, assigned.number);
   }
   rollout.version = assigned;
@@ -149,17 +169,14 @@ void Tables::RemoveRollout(uint32_t slot) {
   } else {
     --group.unrewarded;
   }
-  if (rollout.extra != kNone) {
-    extras_[rollout.extra].clear();
-    free_extras_.push_back(rollout.extra);
-  }
+  SetSequences(slot, nullptr);
   attempt.rollout = kNone;
   rollouts_.Remove(slot);
 }
 
 std::span<const SequenceMeta> Tables::Sequences(uint32_t slot, SequenceMeta* scratch) const {
   const RolloutRecord& rollout = rollouts_[slot];
-  if (rollout.extra != kNone) return extras_[rollout.extra];
+  if (!IsPlain(slot)) return *sequences_[slot];
   scratch->tokens = rollout.tokens;
   scratch->prompt_tokens = rollout.prompt_tokens;
   scratch->loss_tokens = rollout.loss_tokens;
@@ -169,12 +186,8 @@ std::span<const SequenceMeta> Tables::Sequences(uint32_t slot, SequenceMeta* scr
 }
 
 uint64_t Tables::memory_bytes() const {
-  uint64_t bytes = groups_.memory_bytes() + attempts_.memory_bytes() + rollouts_.memory_bytes();
-  for (const auto& extra : extras_) {
-    bytes += sizeof(extra) + extra.capacity() * sizeof(SequenceMeta);
-    for (const SequenceMeta& s : extra) bytes += s.versions.capacity() * sizeof(VersionRun);
-  }
-  return bytes + free_extras_.capacity() * sizeof(uint32_t);
+  return groups_.memory_bytes() + attempts_.memory_bytes() + rollouts_.memory_bytes() +
+         sequences_.memory_bytes() + sequence_bytes_;
 }
 
 }  // namespace forebay::rollout

@@ -6,12 +6,13 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "base/ids.h"
 #include "codec/archive.h"
+#include "codec/copy_on_write_array.h"
 #include "rollout/records.h"
 #include "rollout/sequence.h"
 #include "rollout/slot_table.h"
@@ -76,6 +77,8 @@ class Tables {
   void SetRewarded(uint32_t rollout);
   // Its attempt stays as it is.
   void RemoveRollout(uint32_t rollout);
+  // One sequence without version runs and advantage: all is in the record.
+  bool IsPlain(uint32_t rollout) const { return sequences_[rollout]->empty(); }
   // The rollout's sequences; `scratch` holds the one that is not stored as such.
   std::span<const SequenceMeta> Sequences(uint32_t rollout, SequenceMeta* scratch) const;
 
@@ -108,7 +111,12 @@ class Tables {
 
  private:
   void RemovePending(GroupRecord& group, uint32_t attempt);
-  uint32_t AddExtra(std::span<const SequenceMeta> sequences, PolicyVersion assigned);
+  // What a rollout has beside its record, none if it is plain; null in a free slot. Never changed,
+  // so that a table that is copied for a snapshot costs no copy of them.
+  using SequencesRef = std::shared_ptr<const std::vector<SequenceMeta>>;
+  static SequencesRef NoSequences();
+  static SequencesRef WithVersions(std::span<const SequenceMeta> sequences, PolicyVersion assigned);
+  void SetSequences(uint32_t rollout, SequencesRef sequences);
   const char* CheckGroup(uint32_t group, uint64_t* attempts_seen) const;
   const char* CheckPending(uint32_t group) const;
   const char* CheckRollouts() const;
@@ -117,10 +125,8 @@ class Tables {
   SlotTable<GroupRecord> groups_;
   SlotTable<AttemptRecord> attempts_;
   SlotTable<RolloutRecord> rollouts_;
-  // Of rollouts with several sequences or version runs. Indexes are not state: nothing depends on
-  // them.
-  std::deque<std::vector<SequenceMeta>> extras_;
-  std::vector<uint32_t> free_extras_;
+  codec::CopyOnWriteArray<SequencesRef, 256> sequences_;  // by slot of the rollout
+  uint64_t sequence_bytes_ = 0;                           // of what sequences_ names
 };
 
 }  // namespace forebay::rollout

@@ -1,6 +1,7 @@
 // Snapshot, restore and the checks of Tables. A snapshot may come damaged from a disk, so Check
 // trusts nothing that it reads.
 #include <cmath>
+#include <utility>
 
 #include "rollout/tables.h"
 
@@ -44,27 +45,32 @@ void Tables::Snapshot(codec::Writer& writer) const {
   groups_.Snapshot(writer);
   attempts_.Snapshot(writer);
   rollouts_.Snapshot(writer);
-  for (uint32_t slot = 0; slot < rollouts_.size(); ++slot) {
-    if (!rollouts_.InUse(slot)) continue;
-    const uint32_t extra = rollouts_[slot].extra;
-    writer(extra != kNone);
-    if (extra != kNone) writer(extras_[extra]);
-  }
+  sequences_.Snapshot(writer, [](codec::Writer& to, std::span<const SequencesRef> sequences) {
+    for (const SequencesRef& of_rollout : sequences) {
+      if (of_rollout == nullptr) continue;
+      to(!of_rollout->empty());
+      if (!of_rollout->empty()) to(*of_rollout);
+    }
+  });
 }
 
 bool Tables::Restore(codec::Reader& reader) {
-  extras_.clear();
-  free_extras_.clear();
+  *this = Tables(shard_);
   if (!groups_.Restore(reader) || !attempts_.Restore(reader) || !rollouts_.Restore(reader)) {
     return false;
   }
   for (uint32_t slot = 0; slot < rollouts_.size() && reader.ok(); ++slot) {
     if (!rollouts_.InUse(slot)) continue;
-    bool has_extra = false;
-    reader(has_extra);
-    if (!has_extra) continue;
-    rollouts_[slot].extra = static_cast<uint32_t>(extras_.size());
-    reader(extras_.emplace_back());
+    bool has_sequences = false;
+    reader(has_sequences);
+    std::vector<SequenceMeta> sequences;
+    if (has_sequences) {
+      reader(sequences);
+      if (sequences.empty()) return false;
+    }
+    SetSequences(slot, has_sequences
+                           ? std::make_shared<const std::vector<SequenceMeta>>(std::move(sequences))
+                           : NoSequences());
   }
   return reader.ok() && Check()[0] == '\0';
 }
@@ -124,8 +130,7 @@ const char* Tables::CheckRollouts() const {
       return "a rollout is not its attempt's";
     }
     if (!ValuesHold(rollout)) return "a rollout's value is out of range";
-    if (rollout.extra == kNone) continue;
-    if (rollout.extra >= extras_.size() || !SequencesHold(extras_[rollout.extra], rollout)) {
+    if (!IsPlain(slot) && !SequencesHold(*sequences_[slot], rollout)) {
       return "a rollout's sequences do not add up";
     }
   }

@@ -218,6 +218,28 @@ void AddLogs(const Observation& seen, MetricFamilies* out) {
              D(seen.pushes_held));
 }
 
+void AddSnapshots(const Observation& seen, MetricFamilies* out) {
+  for (const auto& [machine, use] : seen.storage.snapshots) {
+    out->Counter("forebay_snapshots_total", "Snapshots of a machine's state.", D(use.taken),
+                 {{"log", machine}});
+    out->Counter("forebay_snapshots_failed_total", "Snapshots that could not be written.",
+                 D(use.failed), {{"log", machine}});
+    out->Counter("forebay_snapshot_pause_seconds_total",
+                 "Time that a machine stood still for snapshots.", use.pause_seconds_sum,
+                 {{"log", machine}});
+    out->Gauge("forebay_snapshot_pause_seconds_max",
+               "Longest time that a machine stood still for one.", use.pause_seconds_max,
+               {{"log", machine}});
+    out->Gauge("forebay_snapshot_seconds", "From the beginning of the last snapshot to its end.",
+               use.last.seconds, {{"log", machine}});
+    out->Gauge("forebay_snapshot_bytes", "Size of the last snapshot.", D(use.last.bytes),
+               {{"log", machine}});
+    out->Gauge("forebay_snapshot_copied_bytes",
+               "State copied because it changed while the last snapshot was written.",
+               D(use.last.copied_bytes), {{"log", machine}});
+  }
+}
+
 void AddSteps(const Observation& seen, MetricFamilies* out) {
   const auto& c = seen.ledger;
   const std::pair<const char*, uint64_t> events[] = {
@@ -381,7 +403,10 @@ std::string MetricsPage(const Observation& seen, const RunMetrics& run,
   }
   AddMemory(seen, &out);
   AddStorage(seen.storage, &out);
-  if (seen.storage.durable) AddLogs(seen, &out);
+  if (seen.storage.durable) {
+    AddLogs(seen, &out);
+    AddSnapshots(seen, &out);
+  }
   AddSteps(seen, &out);
   AddClients(seen, &out);
   AddRun(run, &out);

@@ -248,7 +248,10 @@ void Observe(ServiceContext* context, std::function<void(std::shared_ptr<Observa
   out->shards = context->engine->shards();
   out->payloads = context->payloads->use();
   if (const auto* segments = context->storage->segments()) {
-    out->storage = {.durable = true, .use = segments->store_use(), .trouble = segments->trouble()};
+    out->storage = {.durable = true,
+                    .use = segments->store_use(),
+                    .trouble = segments->trouble(),
+                    .snapshots = context->storage->snapshots()};
     const uint64_t now_ms = node::Engine::NowMs(), since_ms = out->storage.trouble.since_ms;
     if (!out->storage.trouble.kind.empty() && now_ms > since_ms) {
       out->storage.trouble_ms = now_ms - since_ms;

@@ -14,6 +14,7 @@
 
 #include "node/engine.h"
 #include "server/client_table.h"
+#include "server/run_storage.h"
 #include "server/services.h"
 
 namespace forebay::server {
@@ -70,7 +71,8 @@ struct StorageFacts {
   bool durable = false;
   storage::StoreUse use;
   storage::StoreTrouble trouble;
-  uint64_t trouble_ms = 0;  // how long it has lasted
+  uint64_t trouble_ms = 0;                                                // how long it has lasted
+  std::map<std::string, RunStorage::SnapshotUse, std::less<>> snapshots;  // by machine
 };
 
 // Of one machine.

@@ -87,12 +87,16 @@ absl::Status RunStorage::OpenDirectory(const node::Config& config, const Failed&
   if (!data.ok()) return data.status();
   data_.emplace(*std::move(data));
   run_ = data_->identity().run;
-  const node::JournalOptions options{.directory = directory_,
-                                     .incarnation = data_->identity().incarnation,
-                                     .nonce = node::Engine::NowMs() | 1,
-                                     .log_pending_bytes_max = config.storage_log_pending_bytes_max,
-                                     .snapshot_log_bytes = config.storage_snapshot_log_bytes,
-                                     .failed = failed};
+  const node::JournalOptions options{
+      .directory = directory_,
+      .incarnation = data_->identity().incarnation,
+      .nonce = node::Engine::NowMs() | 1,
+      .log_pending_bytes_max = config.storage_log_pending_bytes_max,
+      .snapshot_log_bytes = config.storage_snapshot_log_bytes,
+      .failed = failed,
+      .snapshot = [this](std::string_view machine, const auto& taken) {
+        OnSnapshot(machine, taken);
+      }};
   journal_ = std::make_unique<node::DirectoryJournal>(log_disk_.get(), options);
   failed_ = failed;
   content_options_ = {.directory = absl::StrCat(directory_, "/", storage::kContentsMachine),
@@ -123,26 +127,56 @@ absl::Status RunStorage::OpenDirectory(const node::Config& config, const Failed&
   return absl::OkStatus();
 }
 
-absl::Status RunStorage::OpenContents(const std::vector<PayloadId>& named) {
+absl::StatusOr<storage::RecoveredContents> RunStorage::RecoverContents(
+    const std::vector<PayloadId>& named) {
   const std::string& folder = content_options_.directory;
   storage::Blocking disk(log_disk_.get());
   FOREBAY_RETURN_IF_ERROR(disk.MakeDirectory(folder));
-  auto recovered = storage::RecoverContents(disk, folder, named, &contents_);
-  if (!recovered.ok()) return recovered.status();
-  notes_.push_back(absl::StrCat("contents: ", recovered->live.size(), " tasks of ",
-                                recovered->live_bytes, " bytes, ", recovered->dead_bytes,
-                                " bytes are dead"));
-  notes_.insert(notes_.end(), recovered->log.notes.begin(), recovered->log.notes.end());
+  return storage::RecoverContents(disk, folder, named, &contents_);
+}
+
+void RunStorage::OpenContents(storage::RecoveredContents recovered) {
+  notes_.push_back(absl::StrCat("contents: ", recovered.live.size(), " tasks of ",
+                                recovered.live_bytes, " bytes, ", recovered.dead_bytes,
+                                " bytes are dead, ", recovered.log.bytes, " bytes in ",
+                                recovered.log.seconds, " s"));
+  notes_.insert(notes_.end(), recovered.log.notes.begin(), recovered.log.notes.end());
   content_log_ = std::make_unique<storage::ContentLog>(
-      log_disk_.get(), content_options_, recovered->log, &contents_,
-      [serial = contents_serial_](auto work) { serial->Post(std::move(work)); },
+      log_disk_.get(), content_options_, recovered.log, &contents_,
+      [serial = contents_serial_](auto work) { serial->Post(std::move(work)); }, journal_->encode(),
       [failed = failed_](absl::Status status) { failed(storage::kContentsMachine, status); });
-  if (!recovered->half_dead()) return absl::OkStatus();
+  if (!recovered.half_dead()) return;
   notes_.push_back("contents: more than half is dead, so they are written anew");
-  contents_serial_->Post([this, live = std::move(recovered->live)]() mutable {
+  contents_serial_->Post([this, live = std::move(recovered.live)]() mutable {
     content_log_->Compact(std::move(live));
   });
-  return absl::OkStatus();
+}
+
+void RunStorage::OnSnapshot(std::string_view machine,
+                            const absl::StatusOr<node::SnapshotTaken>& taken) {
+  if (!taken.ok()) {
+    Log(LogLevel::kWarning,
+        "a snapshot failed; the log goes on, and the next one comes in its time",
+        {{"machine", std::string(machine)}, {"why", std::string(taken.status().message())}});
+  } else {
+    Log(LogLevel::kInfo, "snapshot",
+        {{"machine", std::string(machine)},
+         {"position", taken->position.value},
+         {"bytes", taken->bytes},
+         {"pause_ms", taken->pause_seconds * 1e3},
+         {"seconds", taken->seconds},
+         {"copied_bytes", taken->copied_bytes}});
+  }
+  MutexLock lock(&snapshots_mutex_);
+  SnapshotUse& use = snapshots_[std::string(machine)];
+  if (!taken.ok()) {
+    ++use.failed;
+    return;
+  }
+  ++use.taken;
+  use.pause_seconds_sum += taken->pause_seconds;
+  use.pause_seconds_max = std::max(use.pause_seconds_max, taken->pause_seconds);
+  use.last = *taken;
 }
 
 RunStorage::~RunStorage() {
@@ -264,8 +298,11 @@ absl::StatusOr<std::vector<PayloadId>> RunStorage::Recovered(const Named& named)
     found = std::move(answer);
     done.Notify();
   });
+  // Meanwhile, on this thread and another disk.
+  auto contents = RecoverContents(named.contents);
   done.Wait();
   if (!found.ok()) return found.status();
+  if (!contents.ok()) return contents.status();
   notes_.push_back(absl::StrCat("segments: ", found->segments, " with ", found->payloads,
                                 " payloads, ", found->unsealed, " without an index, ",
                                 found->dead_segments, " to be removed, ", found->lost.size(),
@@ -281,7 +318,7 @@ absl::StatusOr<std::vector<PayloadId>> RunStorage::Recovered(const Named& named)
   }
   lost_ = std::move(found->lost);
   payloads_->Want(named.wanted);
-  FOREBAY_RETURN_IF_ERROR(OpenContents(named.contents));
+  OpenContents(*std::move(contents));
   std::vector<PayloadId> lost;
   for (const storage::LostPayload& payload : lost_) lost.push_back(payload.id);
   return lost;

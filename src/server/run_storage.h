@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,10 +15,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/sync.h"
 #include "io/disk.h"
 #include "node/config.h"
 #include "node/data_directory.h"
@@ -71,6 +74,18 @@ class RunStorage final : public node::DeadBytes {
   uint64_t AwaitDisk(absl::Duration most) const;
   // Looks at what takes too long; every 10 ms or so.
   void Tick();
+  // What snapshots of one machine cost since the start; pause: that its loop stood still.
+  struct SnapshotUse {
+    uint64_t taken = 0;
+    uint64_t failed = 0;
+    double pause_seconds_sum = 0;
+    double pause_seconds_max = 0;
+    node::SnapshotTaken last;
+  };
+  std::map<std::string, SnapshotUse, std::less<>> snapshots() const {
+    MutexLock lock(&snapshots_mutex_);
+    return snapshots_;
+  }
   // What was found at the start, for the daemon's log.
   std::vector<std::string> notes() const { return notes_; }
   std::vector<std::string> losses() const { return losses_; }
@@ -90,10 +105,12 @@ class RunStorage final : public node::DeadBytes {
  private:
   RunStorage(const node::Config& config, uint64_t run);
   absl::Status OpenDirectory(const node::Config& config, const Failed& failed);
-  absl::Status OpenContents(const std::vector<PayloadId>& named);
+  absl::StatusOr<storage::RecoveredContents> RecoverContents(const std::vector<PayloadId>& named);
+  void OpenContents(storage::RecoveredContents recovered);
   void LetContentsIn();
   // Whether what is written to still stands under its name.
   void LookForFiles();
+  void OnSnapshot(std::string_view machine, const absl::StatusOr<node::SnapshotTaken>& taken);
 
   uint64_t run_;
   std::string directory_;
@@ -113,6 +130,9 @@ class RunStorage final : public node::DeadBytes {
   std::unique_ptr<storage::ContentLog> content_log_;                      // from Recovered on
   std::deque<std::pair<std::vector<std::string>, Added>> contents_held_;  // in its loop
   uint64_t look_due_ms_ = 0;                                              // Tick's
+  mutable Mutex snapshots_mutex_;
+  std::map<std::string, SnapshotUse, std::less<>> snapshots_
+      ABSL_GUARDED_BY(snapshots_mutex_);  // by machine
 };
 
 // What makes two tasks of one id the same task.

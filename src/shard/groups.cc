@@ -207,9 +207,8 @@ void Machine::MakeReady(uint32_t slot) {
     const RolloutRecord& rollout = tables_.rollout(r);
     tokens += rollout.tokens;
     const uint32_t version =
-        rollout.extra == kNone
-            ? rollout.version.number
-            : rollout::VersionBy(settings.lag_of, tables_.Sequences(r, &scratch), 0);
+        tables_.IsPlain(r) ? rollout.version.number
+                           : rollout::VersionBy(settings.lag_of, tables_.Sequences(r, &scratch), 0);
     group.version = std::min(group.version, version);
   });
   group.tokens = static_cast<uint32_t>(std::min<uint64_t>(tokens, UINT32_MAX));

@@ -21,7 +21,7 @@ namespace {
 struct Sums {
   uint64_t open = 0, ready = 0, reserved = 0;
   uint64_t held = 0, in_reserve = 0;
-  uint64_t unfinished = 0, leased = 0, credits = 0;
+  uint64_t unfinished = 0, leased = 0, credits = 0, unpublished = 0;
   uint64_t bytes = 0;
 };
 
@@ -37,7 +37,7 @@ void AddGroup(const rollout::Tables& tables, uint32_t slot, Sums* sums) {
   tables.ForEachRollout(slot, [&](uint32_t r) { sums->bytes += tables.rollout(r).payload_bytes; });
 }
 
-const char* Different(const Sums& sums, const SourceState& source, uint64_t unpublished) {
+const char* Different(const Sums& sums, const SourceState& source) {
   const SourceCounters& c = source.counters;
   if (sums.open != source.open.size()) return "open groups are miscounted";
   if (sums.ready != source.ready.size()) return "ready groups are miscounted";
@@ -45,7 +45,7 @@ const char* Different(const Sums& sums, const SourceState& source, uint64_t unpu
   if (sums.held != c.held || sums.in_reserve != c.reserved) return "held rollouts are miscounted";
   if (sums.unfinished != source.unfinished) return "unfinished attempts are miscounted";
   if (sums.leased != source.leased.total()) return "leases are miscounted";
-  if (sums.credits + unpublished != source.outstanding) return "admission is miscounted";
+  if (sums.credits + sums.unpublished != source.outstanding) return "admission is miscounted";
   uint64_t dropped = 0;
   for (uint64_t d : c.dropped) dropped += d;
   if (c.accepted != c.held + c.reserved + c.trained + c.evaluated + dropped) {
@@ -159,12 +159,12 @@ std::string Machine::CheckEvals() const {
 }
 
 std::string Machine::CheckSessions() const {
-  std::vector<uint64_t> leases(sessions_.slots().size());
+  std::vector<uint64_t> leases(sessions_.size());
   for (uint32_t slot = 0; slot < tables_.attempts().size(); ++slot) {
     if (!tables_.attempts().InUse(slot)) continue;
     const AttemptRecord& attempt = tables_.attempt(slot);
     if (attempt.state != AttemptState::kLeased) continue;
-    if (!sessions_.InUse(attempt.session)) return "a lease is held by no session";
+    if (attempt.session >= sessions_.size()) return "a lease is held by no session";
     ++leases[attempt.session];
   }
   for (uint32_t slot = 0; slot < leases.size(); ++slot) {
@@ -173,22 +173,23 @@ std::string Machine::CheckSessions() const {
   return "";
 }
 
-std::string Machine::CheckSource(SourceId id) const {
-  const SourceState& source = sources_[id.value];
-  Sums sums;
-  std::vector<std::pair<uint32_t, uint64_t>> leased;
+std::string Machine::CheckSources() const {
+  std::vector<Sums> sums(sources_.size());
   for (uint32_t slot = 0; slot < tables_.groups().size(); ++slot) {
-    if (tables_.groups().InUse(slot) && tables_.group(slot).task.source() == id) {
-      AddGroup(tables_, slot, &sums);
+    if (!tables_.groups().InUse(slot)) continue;
+    AddGroup(tables_, slot, &sums[tables_.group(slot).task.source().value]);
+  }
+  for (const Unpublished& u : unpublished_) sums[u.source.value].unpublished += u.credits;
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    const SourceState& source = sources_[i];
+    const char* broken = Different(sums[i], source);
+    if (!source.leased.Holds()) broken = "leases by version are miscounted";
+    if (!(source.payload_mean >= 0) || !std::isfinite(source.counters.reward_sum)) {
+      broken = "a mean is out of range";
     }
+    if (broken[0] != '\0') return absl::StrCat("source ", i, ": ", broken);
   }
-  uint64_t unpublished = 0;
-  for (const Unpublished& u : unpublished_) unpublished += u.source == id ? u.credits : 0;
-  if (!source.leased.Holds()) return "leases by version are miscounted";
-  if (!(source.payload_mean >= 0) || !std::isfinite(source.counters.reward_sum)) {
-    return "a mean is out of range";
-  }
-  return Different(sums, source, unpublished);
+  return "";
 }
 
 std::string Machine::CheckInvariants() const {
@@ -209,15 +210,12 @@ std::string Machine::CheckInvariants() const {
   for (const Unpublished& u : unpublished_) {
     if (u.source.value >= sources_.size()) return "a committed step is of no source";
   }
-  for (const auto& check : {&Machine::CheckEvals, &Machine::CheckLists, &Machine::CheckSessions}) {
+  for (const auto& check : {&Machine::CheckEvals, &Machine::CheckLists, &Machine::CheckSessions,
+                            &Machine::CheckSources}) {
     std::string result = (this->*check)();
     if (!result.empty()) return result;
   }
   uint64_t held = 0;
-  for (uint32_t i = 0; i < sources_.size(); ++i) {
-    const std::string result = CheckSource(SourceId(i));
-    if (!result.empty()) return absl::StrCat("source ", i, ": ", result);
-  }
   for (uint32_t slot = 0; slot < tables_.rollouts().size(); ++slot) {
     if (tables_.rollouts().InUse(slot)) held += tables_.rollout(slot).payload_bytes;
   }

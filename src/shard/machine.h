@@ -203,7 +203,7 @@ class Machine {
   void ReleaseCredits();
 
   // Invariants (invariants.cc).
-  std::string CheckSource(SourceId source) const;
+  std::string CheckSources() const;
   std::string CheckLists() const;
   std::string CheckEvals() const;
   std::string CheckSessions() const;

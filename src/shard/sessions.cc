@@ -1,5 +1,8 @@
 #include "shard/sessions.h"
 
+#include <span>
+#include <utility>
+
 #include "shard/limits.h"
 
 namespace forebay::shard {
@@ -18,14 +21,15 @@ uint32_t Sessions::Find(SessionId id) const {
 // Only a full table has a use for the slots of closed sessions: they are filled at once.
 uint32_t Sessions::FreeSlot() {
   if (records_.size() < kSessionsMax) {
-    records_.emplace_back();
-    return static_cast<uint32_t>(records_.size() - 1);
+    records_.Append();
+    return size() - 1;
   }
   for (uint32_t i = 0; i < kSearchMax; ++i) {
     const uint32_t slot = next_closed_;
     next_closed_ = (next_closed_ + 1) % kSessionsMax;
-    if (records_[slot]->leases != 0) continue;
-    by_id_.erase(records_[slot]->id);
+    const SessionRecord& record = std::as_const(records_)[slot];
+    if (record.leases != 0) continue;
+    by_id_.erase(record.id);
     return slot;
   }
   return rollout::kNone;
@@ -36,11 +40,10 @@ uint32_t Sessions::Open(const OpenSession& open) {
   if (slot == rollout::kNone) {
     slot = FreeSlot();
     if (slot == rollout::kNone) return slot;
-    records_[slot] = std::make_unique<SessionRecord>();
-    records_[slot]->id = open.session;
+    records_[slot] = SessionRecord{.id = open.session};
     by_id_[open.session] = slot;
   }
-  SessionRecord& record = *records_[slot];
+  SessionRecord& record = records_[slot];
   record.actor = open.actor;
   record.engine = open.engine;
   record.site = open.site;
@@ -50,28 +53,29 @@ uint32_t Sessions::Open(const OpenSession& open) {
 
 uint64_t Sessions::memory_bytes() const {
   uint64_t bytes = by_id_.capacity() * (sizeof(SessionId) + sizeof(uint32_t) + 1);
-  for (const auto& record : records_) {
-    bytes += sizeof(record) + sizeof(*record) + record->answer.capacity() * sizeof(LeaseRef);
+  for (uint32_t slot = 0; slot < size(); ++slot) {
+    bytes += records_[slot].answer.capacity() * sizeof(LeaseRef);
   }
-  return bytes;
+  return bytes + records_.memory_bytes();
 }
 
 void Sessions::Snapshot(codec::Writer& writer) const {
-  writer(next_closed_, static_cast<uint32_t>(records_.size()));
-  for (const auto& record : records_) writer(*record);
+  writer(next_closed_, size());
+  records_.Snapshot(writer, [](codec::Writer& to, std::span<const SessionRecord> records) {
+    for (const SessionRecord& record : records) to(record);
+  });
 }
 
 bool Sessions::Restore(codec::Reader& reader) {
-  records_.clear();
-  by_id_.clear();
-  uint32_t size = 0;
-  reader(next_closed_, size);
-  if (!reader.ok() || size > kSessionsMax || next_closed_ >= kSessionsMax) return false;
-  for (uint32_t slot = 0; slot < size; ++slot) {
-    records_.push_back(std::make_unique<SessionRecord>());
-    reader(*records_.back());
-    if (!reader.ok() || !by_id_.emplace(records_.back()->id, slot).second) return false;
-    if (records_.back()->answer.size() > kAssignmentsMax) return false;
+  *this = Sessions();
+  uint32_t count = 0;
+  reader(next_closed_, count);
+  if (!reader.ok() || count > kSessionsMax || next_closed_ >= kSessionsMax) return false;
+  for (uint32_t slot = 0; slot < count; ++slot) {
+    SessionRecord& record = records_.Append();
+    reader(record);
+    if (!reader.ok() || !by_id_.emplace(record.id, slot).second) return false;
+    if (record.answer.size() > kAssignmentsMax) return false;
   }
   return true;
 }

@@ -5,13 +5,13 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "base/ids.h"
 #include "codec/archive.h"
+#include "codec/copy_on_write_array.h"
 #include "rollout/slot_table.h"
 #include "shard/messages.h"
 
@@ -41,12 +41,10 @@ class Sessions {
   // if that is not found.
   uint32_t Open(const OpenSession& open);
 
-  SessionRecord& operator[](uint32_t slot) { return *records_[slot]; }
-  const SessionRecord& operator[](uint32_t slot) const { return *records_[slot]; }
-  // Slots; those that are free hold nullptr.
-  const std::vector<std::unique_ptr<SessionRecord>>& slots() const { return records_; }
-  bool InUse(uint32_t slot) const { return slot < records_.size() && records_[slot] != nullptr; }
-  size_t size() const { return by_id_.size(); }
+  SessionRecord& operator[](uint32_t slot) { return records_[slot]; }
+  const SessionRecord& operator[](uint32_t slot) const { return records_[slot]; }
+  // Slots lie below it; all are in use.
+  uint32_t size() const { return static_cast<uint32_t>(records_.size()); }
   uint64_t memory_bytes() const;
 
   void Snapshot(codec::Writer& writer) const;
@@ -55,7 +53,7 @@ class Sessions {
  private:
   uint32_t FreeSlot();
 
-  std::vector<std::unique_ptr<SessionRecord>> records_;
+  codec::CopyOnWriteArray<SessionRecord, 16> records_;
   uint32_t next_closed_ = 0;  // where the search for a session to close goes on
   absl::flat_hash_map<SessionId, uint32_t> by_id_;  // never iterated
 };

@@ -160,7 +160,8 @@ std::vector<SourceView> State::Sources() const {
 
 std::vector<SessionView> State::Sessions() const {
   std::vector<SessionView> views;
-  for (const auto& record : machine_->sessions().slots()) views.push_back(ViewOf(*record));
+  const auto& sessions = machine_->sessions();
+  for (uint32_t slot = 0; slot < sessions.size(); ++slot) views.push_back(ViewOf(sessions[slot]));
   return views;
 }
 

@@ -10,7 +10,7 @@
 namespace forebay::storage {
 namespace {
 
-constexpr size_t kChunkBytes = size_t{1} << 20;
+constexpr size_t kPieceBytes = size_t{1} << 20;
 
 LogOptions Named(LogOptions options) {
   options.name = kContentsMachine;
@@ -52,7 +52,7 @@ class Restoration {
 
   absl::StatusOr<RecoveredContents> Run(Blocking disk) {
     LogSink sink;
-    sink.begin_snapshot = [](LogPosition) { return absl::OkStatus(); };
+    sink.begin_snapshot = [](LogPosition, uint64_t) { return absl::OkStatus(); };
     sink.chunk = [this](std::string_view chunk) { return TakeChunk(chunk); };
     sink.end_snapshot = [this] {
       return unread_.empty() ? absl::OkStatus() : Broken(directory_, "a snapshot ends in an item");
@@ -126,20 +126,34 @@ class Restoration {
   std::string unread_;  // of the snapshot
 };
 
-// The end first, then the items.
-SnapshotChunks SnapshotOf(const ContentStore* store, std::vector<PayloadId> live) {
-  std::string begun;
-  AppendContentEnd(store->end(), &begun);
-  return [store, live = std::move(live), next = size_t{0},
-          begun = std::move(begun)](std::string* chunk) mutable {
-    while (begun.size() < kChunkBytes && next < live.size()) {
-      const auto item = store->Read(live[next]);
+// The end first, then the items, a piece of about kPieceBytes at a time.
+class ContentPieces {
+ public:
+  ContentPieces(const ContentStore* store, std::vector<PayloadId> live)
+      : store_(store), live_(std::move(live)) {
+    AppendContentEnd(store->end(), &begun_);
+  }
+  bool ended() const { return begun_.empty() && next_ == live_.size(); }
+  void Append(std::string* to) {
+    to->append(std::exchange(begun_, {}));
+    while (to->size() < kPieceBytes && next_ < live_.size()) {
+      const auto item = store_->Read(live_[next_]);
       FOREBAY_CHECK(item.ok());
-      AppendContentItem(live[next++], *item, &begun);
+      AppendContentItem(live_[next_++], *item, to);
     }
-    chunk->assign(begun, 0, kChunkBytes);
-    begun.erase(0, chunk->size());
-    return !chunk->empty();
+  }
+
+ private:
+  const ContentStore* const store_;
+  const std::vector<PayloadId> live_;
+  size_t next_ = 0;
+  std::string begun_;
+};
+
+SnapshotPieces SnapshotOf(const ContentStore* store, std::vector<PayloadId> live) {
+  return [pieces = std::make_shared<ContentPieces>(store, std::move(live))]() -> codec::Piece {
+    if (pieces->ended()) return nullptr;
+    return [pieces](std::string* to) { pieces->Append(to); };
   };
 }
 
@@ -152,7 +166,7 @@ absl::StatusOr<RecoveredContents> RecoverContents(Blocking disk, const std::stri
 }
 
 ContentLog::ContentLog(io::Disk* disk, LogOptions options, const RecoveredLog& recovered,
-                       ContentStore* store, LogPost post,
+                       ContentStore* store, LogPost post, LogPost encode,
                        std::function<void(absl::Status)> on_failed)
     : store_(store),
       on_failed_(std::move(on_failed)),
@@ -160,18 +174,15 @@ ContentLog::ContentLog(io::Disk* disk, LogOptions options, const RecoveredLog& r
       writer_(disk, Named(options), recovered.next, recovered.file_number, post,
               LogEvents{[this] { OnDurable(); },
                         [this](absl::Status status) { OnFailed(std::move(status)); }}),
-      snapshots_(disk, Named(options), post),
+      snapshots_(disk, Named(options), post, std::move(encode)),
       marker_(disk, Named(options), post) {}
 
 void ContentLog::Compact(std::vector<PayloadId> live) {
   if (appended_.value == 0) return;
   FOREBAY_CHECK(appended_ == writer_.durable());
-  // Of the items one copy is kept, as it is of those in the log: an older snapshot is no reason to
-  // keep what is dead.
-  const LogPosition next(appended_.value + 1);
   snapshots_.Write(appended_, SnapshotOf(store_, std::move(live)),
-                   [this, next](const absl::StatusOr<LogPosition>& kept) {
-                     if (kept.ok()) writer_.TruncateBefore(next);
+                   [this](const absl::StatusOr<LogPosition>& keep_from) {
+                     if (keep_from.ok()) writer_.TruncateBefore(*keep_from);
                    });
 }
 

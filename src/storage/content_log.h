@@ -50,9 +50,9 @@ absl::StatusOr<RecoveredContents> RecoverContents(Blocking disk, const std::stri
 class ContentLog {
  public:
   // `recovered`: what RecoverContents said of the same store's log. `on_failed`: see LogEvents.
-  // LogOptions::name is set here.
+  // LogOptions::name is set here. `encode`: see SnapshotWriter.
   ContentLog(io::Disk* disk, LogOptions options, const RecoveredLog& recovered, ContentStore* store,
-             LogPost post, std::function<void(absl::Status)> on_failed);
+             LogPost post, LogPost encode, std::function<void(absl::Status)> on_failed);
 
   // The ids, one an item, once all of them are durable; else what ContentStore::Add said, before
   // this returns, or Unavailable when the log has failed. Answers come in the order of the calls,
@@ -60,7 +60,8 @@ class ContentLog {
   using Done = absl::AnyInvocable<void(absl::StatusOr<std::vector<PayloadId>>)>;
   void Add(absl::Span<const std::string_view> items, Done done);
   // At once after the start: writes a snapshot of these items, which are all that was recovered,
-  // and lets go of the log before it. One that fails changes nothing.
+  // and lets go of the log before the one that was there; should the new one be damaged, that one
+  // and the log from it on, or the whole log, have everything. One that fails changes nothing.
   void Compact(std::vector<PayloadId> live);
   bool compacting() const { return snapshots_.busy(); }
 

@@ -120,7 +120,7 @@ absl::Status Recovery::TakeSnapshot(const std::vector<io::Entry>& entries) {
       damaged_.push_back(absl::StrCat(directory_, "/", SnapshotName(position)));
       continue;
     }
-    FOREBAY_RETURN_IF_ERROR(sink_.begin_snapshot(position));
+    FOREBAY_RETURN_IF_ERROR(sink_.begin_snapshot(position, reader.chunk_bytes()));
     FOREBAY_RETURN_IF_ERROR(reader.Stream(sink_.chunk));
     FOREBAY_RETURN_IF_ERROR(sink_.end_snapshot());
     result_.snapshot = position;

@@ -23,7 +23,8 @@ namespace forebay::storage {
 // What takes it all: the snapshot if there is one, chunk by chunk as it was written, then each
 // record after it, in order. The snapshot has been checked as a whole before its first chunk comes.
 struct LogSink {
-  std::function<absl::Status(LogPosition position)> begin_snapshot;
+  // `bytes`: of all its chunks.
+  std::function<absl::Status(LogPosition position, uint64_t bytes)> begin_snapshot;
   std::function<absl::Status(std::string_view chunk)> chunk;
   std::function<absl::Status()> end_snapshot;
   std::function<absl::Status(LogPosition position, std::string_view record)> record;

@@ -40,7 +40,6 @@ LogWriter::LogWriter(io::Disk* disk, LogOptions options, LogPosition next, uint6
       durable_(appended_),
       file_number_(file_number - 1) {
   FOREBAY_CHECK(next.value > 0 && file_number > 0);
-  CreateFile(next);
 }
 
 LogWriter::~LogWriter() { *self_ = nullptr; }
@@ -75,7 +74,8 @@ void LogWriter::Append(LogPosition position, std::string_view record) {
 void LogWriter::Begin() {
   FOREBAY_CHECK(busy_ == Busy::kNo);
   if (!status_.ok() || waiting_.empty()) return;
-  if (file_end_ >= options_.file_bytes) {
+  // The first one too comes with its first batch: a start that appends nothing leaves no file.
+  if (file_ == nullptr || file_end_ >= options_.file_bytes) {
     CreateFile(LogPosition(durable_.value + 1));
   } else {
     WriteBatch();

@@ -1,6 +1,7 @@
 #include "storage/snapshot_file.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,7 +10,7 @@
 namespace forebay::storage {
 namespace {
 
-constexpr size_t kReadBytes = size_t{1} << 20;
+constexpr size_t kReadBytes = size_t{4} << 20;
 
 }  // namespace
 
@@ -35,15 +36,21 @@ absl::Status SnapshotReader::Damaged(uint64_t offset, absl::string_view what) co
 
 absl::StatusOr<std::string_view> SnapshotReader::Next(const io::FileRef& file, uint64_t offset,
                                                       size_t size) {
-  if (offset < buffer_at_ || offset + size > buffer_at_ + buffer_.size()) {
-    buffer_.resize(std::max(kReadBytes, size));
+  if (offset < buffer_at_ || offset + size > buffer_at_ + buffer_end_) {
+    // What is there of it stays.
+    const bool begun = offset >= buffer_at_ && offset < buffer_at_ + buffer_end_;
+    const size_t kept = begun ? buffer_at_ + buffer_end_ - offset : 0;
+    std::memmove(buffer_.data(), buffer_.data() + (buffer_end_ - kept), kept);
+    if (buffer_.size() < std::max(kReadBytes, size)) buffer_.resize(std::max(kReadBytes, size));
     buffer_at_ = offset;
-    const auto read = disk_.Read(file, offset, absl::MakeSpan(buffer_.data(), buffer_.size()));
+    buffer_end_ = kept;
+    const auto read = disk_.Read(file, offset + kept,
+                                 absl::MakeSpan(buffer_.data() + kept, buffer_.size() - kept));
     if (!read.ok()) return read.status();
-    buffer_.resize(*read);
+    buffer_end_ += *read;
     bytes_ += *read;
   }
-  return std::string_view(buffer_).substr(offset - buffer_at_, size);
+  return std::string_view(buffer_).substr(0, buffer_end_).substr(offset - buffer_at_, size);
 }
 
 absl::Status SnapshotReader::CheckHead(std::string_view bytes) const {
@@ -63,7 +70,7 @@ absl::Status SnapshotReader::CheckHead(std::string_view bytes) const {
 absl::Status SnapshotReader::Pass(const std::function<absl::Status(std::string_view chunk)>& sink) {
   const auto file = disk_.Open(path_, io::OpenMode::kRead);
   if (!file.ok()) return file.status();
-  buffer_.clear();
+  buffer_at_ = buffer_end_ = 0;
   const auto head = Next(*file, 0, SnapshotHead::kBytes);
   if (!head.ok()) return head.status();
   FOREBAY_RETURN_IF_ERROR(CheckHead(*head));
@@ -90,6 +97,7 @@ absl::Status SnapshotReader::Pass(const std::function<absl::Status(std::string_v
   if (auto status = totals.CheckFooter(*footer); !status.ok()) {
     return Damaged(at, status.message());
   }
+  chunk_bytes_ = totals.bytes();
   return absl::OkStatus();
 }
 

@@ -31,6 +31,8 @@ class SnapshotReader {
   absl::Status Check();
   // Reads all of it again and gives the chunks away. After Check.
   absl::Status Stream(const std::function<absl::Status(std::string_view chunk)>& sink);
+  // Of all chunks, after Check.
+  uint64_t chunk_bytes() const { return chunk_bytes_; }
   // Read so far, by both.
   uint64_t bytes() const { return bytes_; }
 
@@ -46,8 +48,10 @@ class SnapshotReader {
   const std::string path_;
   const std::string machine_;
   const LogPosition position_;
-  std::string buffer_;  // of the file, from buffer_at_
+  std::string buffer_;     // of the file, from buffer_at_ ...
+  size_t buffer_end_ = 0;  // ... so many bytes
   uint64_t buffer_at_ = 0;
+  uint64_t chunk_bytes_ = 0;
   uint64_t bytes_ = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "storage/snapshot_writer.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,29 +13,48 @@ namespace forebay::storage {
 struct SnapshotWriter::Job {
   LogPosition position;
   std::string unfinished, finished;  // paths
-  SnapshotChunks chunks;
+  SnapshotPieces pieces;
   Done done;
   SnapshotTotals totals;
   io::FileRef file;
   uint64_t end = 0;     // of what is written
   std::string writing;  // what the disk has
+  // Of the piece in `writing`: the heads of its chunks, and all in the file's order.
+  std::vector<std::string> heads;
+  std::vector<io::ConstBuffer> buffers;
+
+  // Takes the bytes of a piece as chunks.
+  void Sum() {
+    heads.clear();
+    buffers.clear();
+    heads.reserve(writing.size() / kSnapshotChunkBytesMax + 1);
+    for (std::string_view left = writing; !left.empty();) {
+      const std::string_view chunk = left.substr(0, kSnapshotChunkBytesMax);
+      const std::string& head = heads.emplace_back(totals.Add(chunk));
+      buffers.push_back({head.data(), head.size()});
+      buffers.push_back({chunk.data(), chunk.size()});
+      left.remove_prefix(chunk.size());
+    }
+  }
 };
 
-SnapshotChunks ChunksOf(std::string bytes, size_t chunk_bytes) {
-  FOREBAY_CHECK(chunk_bytes > 0);
-  return [bytes = std::move(bytes), at = size_t{0}, chunk_bytes](std::string* chunk) mutable {
-    if (at >= bytes.size()) return false;
-    chunk->assign(bytes, at, chunk_bytes);
-    at += chunk->size();
-    return true;
+SnapshotPieces PiecesOf(std::string bytes, size_t piece_bytes) {
+  FOREBAY_CHECK(piece_bytes > 0);
+  return [bytes = std::move(bytes), at = size_t{0}, piece_bytes]() mutable -> codec::Piece {
+    if (at >= bytes.size()) return nullptr;
+    std::string piece = bytes.substr(at, piece_bytes);
+    at += piece.size();
+    return [piece = std::move(piece)](std::string* to) { to->append(piece); };
   };
 }
 
-SnapshotWriter::SnapshotWriter(io::Disk* disk, const LogOptions& options, LogPost post)
+SnapshotWriter::SnapshotWriter(io::Disk* disk, const LogOptions& options, LogPost post,
+                               LogPost encode)
     : disk_(disk),
       directory_(options.directory),
       head_{.machine = options.name, .epoch = options.epoch, .incarnation = options.incarnation},
       post_(std::move(post)),
+      encode_(std::move(encode)),
       self_(std::make_shared<SnapshotWriter*>(this)) {}
 
 SnapshotWriter::~SnapshotWriter() { *self_ = nullptr; }
@@ -48,13 +68,13 @@ io::Disk::Done SnapshotWriter::Then(Step step) {
   };
 }
 
-void SnapshotWriter::Write(LogPosition position, SnapshotChunks chunks, Done done) {
+void SnapshotWriter::Write(LogPosition position, SnapshotPieces pieces, Done done) {
   FOREBAY_CHECK(!busy() && position.value > 0);
   job_ = std::make_shared<Job>();
   job_->position = position;
   job_->unfinished = absl::StrCat(directory_, "/", UnfinishedSnapshotName(position));
   job_->finished = absl::StrCat(directory_, "/", SnapshotName(position));
-  job_->chunks = std::move(chunks);
+  job_->pieces = std::move(pieces);
   job_->done = std::move(done);
   SnapshotHead head = head_;
   head.position = position;
@@ -76,12 +96,26 @@ void SnapshotWriter::Write(std::string bytes, Step then) {
   disk_->Write(job_->file, at, {{job_->writing.data(), job_->writing.size()}}, Then(then));
 }
 
-void SnapshotWriter::WriteHead() { Write(std::move(job_->writing), &SnapshotWriter::WriteChunk); }
+void SnapshotWriter::WriteHead() { Write(std::move(job_->writing), &SnapshotWriter::EncodePiece); }
 
-void SnapshotWriter::WriteChunk() {
-  std::string chunk;
-  if (!job_->chunks(&chunk)) return WriteEnd();
-  Write(job_->totals.Add(chunk) + chunk, &SnapshotWriter::WriteChunk);
+void SnapshotWriter::EncodePiece() {
+  codec::Piece piece = job_->pieces();
+  if (!piece) return WriteEnd();
+  encode_([job = job_, piece = std::move(piece),
+           encoded = Then(&SnapshotWriter::WritePiece)]() mutable {
+    job->writing.clear();
+    piece(&job->writing);
+    piece = nullptr;
+    job->Sum();
+    encoded(absl::OkStatus());
+  });
+}
+
+void SnapshotWriter::WritePiece() {
+  if (job_->writing.empty()) return EncodePiece();
+  const uint64_t at = job_->end;
+  for (const io::ConstBuffer& buffer : job_->buffers) job_->end += buffer.size;
+  disk_->Write(job_->file, at, job_->buffers, Then(&SnapshotWriter::EncodePiece));
 }
 
 void SnapshotWriter::WriteEnd() { Write(job_->totals.End(), &SnapshotWriter::Sync); }

@@ -85,6 +85,24 @@ void AddBrought(const ledger::Command& command, Brought* brought) {
 
 }  // namespace
 
+template <class State>
+void TwinSnapshot<State>::Step(const State& twin, const Node::Alarm& alarm) {
+  if (parts_ == nullptr) {
+    if (++commands_ % kCommandsBetween != 0) return;
+    expected_ = twin.Hash();
+    written_.clear();
+    parts_ = std::make_unique<codec::Parts>();
+    twin.Snapshot(parts_->writer());
+    return;
+  }
+  if (codec::Piece piece = parts_->Next()) return piece(&written_);
+  if (Hash64(written_) != expected_) {
+    alarm("7 equal position, equal hash",
+          "a snapshot that was written while commands were applied is not of its moment");
+  }
+  parts_ = nullptr;
+}
+
 Brought Node::BroughtAndNotLogged() const {
   Brought brought;
   for (const auto& shard : shards_) {
@@ -159,6 +177,7 @@ void Node::ShardHost::Committing(const shard::Command& command) {
   node->observer_->OnShardCommand(id, command);
   const shard::Command decoded = ThroughEncoding(command, node->alarm_);
   shard::Effects effects;
+  twin_snapshot.Step(twin, node->alarm_);
   twin.Apply(decoded, 0, &effects);
   MixIn(effects.dead_payloads, &twin_dead_hash);
   MixIn(effects.dead_contents, &twin_dead_hash);
@@ -240,6 +259,7 @@ void Node::LedgerHost::Committing(const ledger::Command& command) {
   node->observer_->OnLedgerCommand(command);
   const ledger::Command decoded = ThroughEncoding(command, node->alarm_);
   ledger::Effects effects;
+  twin_snapshot.Step(twin, node->alarm_);
   twin.Apply(decoded, 0, &effects);
   MixIn(effects.dead_payloads, &twin_dead_hash);
 }

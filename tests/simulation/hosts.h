@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "codec/snapshot_parts.h"
 #include "tests/simulation/node.h"
 #include "tests/simulation/virtual_log.h"
 
@@ -36,6 +37,22 @@ class CallTable {
  private:
   uint64_t last_ = 0;
   absl::flat_hash_map<uint64_t, std::function<void(Reply&)>> calls_;
+};
+
+// A snapshot of a twin that is written a piece a command, as the daemon's are while their machines
+// go on.
+template <class State>
+class TwinSnapshot {
+ public:
+  // Before a command.
+  void Step(const State& twin, const Node::Alarm& alarm);
+
+ private:
+  static constexpr uint64_t kCommandsBetween = 50;
+  std::unique_ptr<codec::Parts> parts_;
+  std::string written_;
+  uint64_t expected_ = 0;  // hash
+  uint64_t commands_ = 0;
 };
 
 struct Node::ShardHost final : node::ShardPort {
@@ -64,6 +81,7 @@ struct Node::ShardHost final : node::ShardPort {
   const ShardId id;
   std::unique_ptr<shard::State> state;
   shard::State twin;
+  TwinSnapshot<shard::State> twin_snapshot;
   VirtualLog<shard::Command> log;
   std::unique_ptr<node::ShardLoop> loop;
   CallTable<shard::Reply> calls;
@@ -93,6 +111,7 @@ struct Node::LedgerHost final : node::LedgerPort {
   Node* const node;
   std::unique_ptr<ledger::State> state;
   ledger::State twin;
+  TwinSnapshot<ledger::State> twin_snapshot;
   VirtualLog<ledger::Command> log;
   std::unique_ptr<node::LedgerLoop> loop;
   CallTable<ledger::Reply> calls;

@@ -48,7 +48,8 @@ TEST(Tables, KeepsSequencesOnlyWhereTheyAreMoreThanOnePlainOne) {
   const uint32_t plain = tables.AddRollout(a, std::span(&kOne, 1), {0, 5}, true);
   const std::vector<SequenceMeta> two = {kOne, {20, 3, 7, 0.5f, {{0, {0, 2}, 3}, {9, {0, 6}, 4}}}};
   const uint32_t many = tables.AddRollout(b, two, {0, 5}, false);
-  EXPECT_EQ(tables.rollout(plain).extra, kNone);
+  EXPECT_TRUE(tables.IsPlain(plain));
+  EXPECT_FALSE(tables.IsPlain(many));
   EXPECT_EQ(tables.rollout(many).tokens, 30u);
   EXPECT_EQ(tables.rollout(many).loss_tokens, 15u);
   EXPECT_EQ(tables.rollout(many).version.number, 2u);
@@ -105,7 +106,6 @@ TEST(Tables, TheCheckNoticesDamage) {
   EXPECT_TRUE(damaged([](Tables& t) { ++t.group(0).rewarded; }));
   EXPECT_TRUE(damaged([](Tables& t) { t.group(0).first_attempt = 1; }));
   EXPECT_TRUE(damaged([](Tables& t) { t.rollout(0).attempt = 1; }));
-  EXPECT_TRUE(damaged([](Tables& t) { t.rollout(0).extra = 0; }));
   EXPECT_TRUE(damaged([](Tables& t) { t.group(0).state = GroupState::kReady; }));
 }
 

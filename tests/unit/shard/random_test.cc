@@ -1,9 +1,11 @@
 // Random operations: all invariants hold after each; replicas, snapshots and the byte encoding of
 // commands agree.
 #include <deque>
+#include <memory>
 #include <string>
 
 #include "base/prng.h"
+#include "codec/snapshot_parts.h"
 #include "tests/unit/shard/harness.h"
 
 namespace forebay::shard {
@@ -296,6 +298,62 @@ TEST_P(RandomCommands, ARestoredSnapshotBehavesTheSame) {
     ASSERT_EQ(copy.CheckInvariants(), "");
   }
   EXPECT_EQ(SnapshotOf(copy), SnapshotOf(a.state));
+}
+
+// A piece at a time, with a command in between.
+TEST_P(RandomCommands, ASnapshotThatIsWrittenMeanwhileIsOfItsMoment) {
+  Harness a;
+  StartBoth(a);
+  Driver driver(GetParam());
+  std::unique_ptr<codec::Parts> parts;
+  std::string expected, written;
+  int finished = 0;
+  for (int i = 0; i < 1500; ++i) {
+    if (parts == nullptr) {
+      expected = SnapshotOf(a.state);
+      written.clear();
+      parts = std::make_unique<codec::Parts>();
+      a.state.Snapshot(parts->writer());
+    }
+    codec::Piece piece = parts->Next();
+    a.Apply(driver.Next(a), 1);
+    driver.Saw(a.effects);
+    if (piece) {
+      piece(&written);
+      continue;
+    }
+    ASSERT_EQ(written, expected) << "command " << i;
+    parts = nullptr;
+    ++finished;
+  }
+  EXPECT_GT(finished, 50);
+  EXPECT_EQ(a.state.CheckInvariants(), "");
+}
+
+// Every command finds all tables held by a snapshot: one that looked at what was there before a
+// copy would do something else than its twin.
+TEST_P(RandomCommands, DoTheSameWhileASnapshotHoldsTheState) {
+  Harness a;
+  StartBoth(a);
+  Harness b;
+  StartBoth(b);
+  Driver driver(GetParam());
+  std::unique_ptr<codec::Parts> parts;
+  for (int i = 0; i < 1500; ++i) {
+    const Command command = driver.Next(a);
+    parts = nullptr;
+    parts = std::make_unique<codec::Parts>();
+    a.state.Snapshot(parts->writer());
+    a.Apply(command, 1);
+    driver.Saw(a.effects);
+    b.Apply(command, 1);
+    ASSERT_EQ(a.effects.dead_payloads, b.effects.dead_payloads);
+    ASSERT_EQ(a.effects.replies.size(), b.effects.replies.size());
+    if (i % 10 == 0) {
+      ASSERT_EQ(SnapshotOf(a.state), SnapshotOf(b.state)) << i;
+    }
+  }
+  EXPECT_EQ(SnapshotOf(a.state), SnapshotOf(b.state));
 }
 
 TEST_P(RandomCommands, EveryAcceptedPayloadDiesOnce) {

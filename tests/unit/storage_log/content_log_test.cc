@@ -28,9 +28,9 @@ class ContentLogTest : public LogTest<Kind> {
     recovered_ = *recovered;
     LogOptions options = this->options();
     options.file_bytes = 3'000'000;
-    log_ =
-        std::make_unique<ContentLog>(this->kind_.disk.get(), options, recovered_.log, store_.get(),
-                                     this->loop_.post(), [this](absl::Status) { ++failed_calls_; });
+    log_ = std::make_unique<ContentLog>(this->kind_.disk.get(), options, recovered_.log,
+                                        store_.get(), this->loop_.post(), this->loop_.post(),
+                                        [this](absl::Status) { ++failed_calls_; });
     return absl::OkStatus();
   }
   // Adds, and keeps what was answered.
@@ -286,6 +286,28 @@ TEST_F(ContentLogFaultTest, ACompactionThatAPowerLossCutsLosesNothing) {
         RecoverContents(Blocking(&disk, [&] { return time.RunOne(); }), directory(), named, &store);
     ASSERT_TRUE(recovered.ok()) << recovered.status();
     for (const auto& [id, item] : acknowledged_) ASSERT_EQ(*store.Read(id), item);
+  }
+}
+
+TEST_F(ContentLogFaultTest, ADamagedCompactionHasAFallback) {
+  ASSERT_TRUE(Open().ok());
+  for (int i = 0; i < 40; ++i) Add({std::string(100'000, static_cast<char>('a' + i % 26))});
+  AwaitAll();
+  for (int compaction = 1; compaction <= 2; ++compaction) {
+    KeepOneOf(3);
+    ASSERT_TRUE(Open().ok());
+    log_->Compact(recovered_.live);
+    RunAll();
+    ASSERT_TRUE(Open().ok());
+    const LogPosition newest = recovered_.log.snapshot;
+    log_.reset();
+    RunAll();
+    memory().FlipStoredBit(absl::StrCat(directory(), "/", SnapshotName(newest)), 5'000, 1);
+    ASSERT_TRUE(Open().ok());
+    EXPECT_LT(recovered_.log.snapshot, newest);
+    ExpectAcknowledged();
+    for (int i = 0; i < 20; ++i) Add({std::string(100'000, 'z')});
+    AwaitAll();
   }
 }
 

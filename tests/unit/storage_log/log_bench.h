@@ -73,7 +73,7 @@ inline Recovered Recover(Blocking disk, const std::string& directory,
                          const std::string& machine = "shard-3") {
   Recovered result;
   LogSink sink;
-  sink.begin_snapshot = [&](LogPosition) {
+  sink.begin_snapshot = [&](LogPosition, uint64_t) {
     result.chunks.clear();
     return absl::OkStatus();
   };

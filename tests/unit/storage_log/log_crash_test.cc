@@ -40,10 +40,9 @@ class LogCrashTest : public LogTest<io::MemoryKind> {
   void WriteSnapshot() {
     const uint64_t position = writer_->durable().value;
     if (position == 0 || snapshots_->busy()) return;
-    auto next = [chunks = ChunksAt(position), i = size_t{0}](std::string* chunk) mutable {
-      if (i == chunks.size()) return false;
-      *chunk = chunks[i++];
-      return true;
+    auto next = [chunks = ChunksAt(position), i = size_t{0}]() mutable -> codec::Piece {
+      if (i == chunks.size()) return nullptr;
+      return [chunk = chunks[i++]](std::string* to) { to->append(chunk); };
     };
     snapshots_->Write(LogPosition(position), next, [this](absl::StatusOr<LogPosition> keep_from) {
       EXPECT_TRUE(keep_from.ok()) << keep_from.status();
@@ -53,7 +52,8 @@ class LogCrashTest : public LogTest<io::MemoryKind> {
   }
   // Lives for so many turns, each of which may append, take a snapshot, or let the disk go on.
   void Live(Prng& prng, int turns) {
-    snapshots_ = std::make_unique<SnapshotWriter>(kind_.disk.get(), SmallFiles(), loop_.post());
+    snapshots_ = std::make_unique<SnapshotWriter>(kind_.disk.get(), SmallFiles(), loop_.post(),
+                                                  loop_.post());
     for (int turn = 0; turn < turns; ++turn) {
       if (prng.Below(3) == 0) Append(static_cast<int>(prng.Below(5)));
       if (prng.Below(25) == 0) WriteSnapshot();

@@ -224,6 +224,8 @@ TEST_F(LogDamageTest, ABitThatFlipsInTheHeaderOfAFileWithRecordsIsCorruption) {
 TEST_F(LogDamageTest, AFileWithoutAWholeHeaderAndWithoutBatchesIsRemoved) {
   WriteBatches(2);
   Restart(options());
+  memory().Inject({.operation = io::MemoryOperation::kSyncDirectory});
+  Append(1);
   RunAll();
   writer_.reset();
   ASSERT_EQ(Files().size(), 2u);
@@ -234,6 +236,16 @@ TEST_F(LogDamageTest, AFileWithoutAWholeHeaderAndWithoutBatchesIsRemoved) {
   EXPECT_EQ(recovered.log->file_number, 2u);
   EXPECT_FALSE(recovered.log->tail_cut);
   EXPECT_EQ(Files().size(), 1u);
+}
+
+TEST_F(LogDamageTest, AStartThatAppendsNothingLeavesNoFile) {
+  WriteBatches(2);
+  for (int start = 0; start < 3; ++start) {
+    Restart(options());
+    RunAll();
+  }
+  EXPECT_EQ(Files(), std::vector<std::string>{PathOf(1, 1)});
+  EXPECT_EQ(Restart(options()).log->next, LogPosition(3));
 }
 
 TEST_F(LogDamageTest, TheLastBatchOfAFileThatAnotherFollowsWasSynced) {
@@ -257,10 +269,12 @@ TEST_F(LogDamageTest, AMissingFileInTheMiddleIsCorruption) {
 // It may have been created by a writer whose next step, the sync of the directory, failed.
 TEST_F(LogDamageTest, AMissingFileWithoutRecordsIsNoLoss) {
   WriteBatches(2);
-  for (int start = 0; start < 2; ++start) {
-    Restart(options());
-    RunAll();
-  }
+  Restart(options());
+  memory().Inject({.operation = io::MemoryOperation::kSyncDirectory});
+  Append(1);
+  RunAll();
+  ASSERT_EQ(Files().size(), 2u);
+  Restart(options());
   Append(1);
   Drain();
   writer_.reset();
@@ -289,13 +303,13 @@ TEST_F(LogDamageTest, ALogThatEndsBelowItsSnapshotIsCorruption) {
   LogOptions small = options();
   small.file_bytes = 2 * kLogBlock;
   Start(small);
-  SnapshotWriter snapshots(kind_.disk.get(), small, loop_.post());
+  SnapshotWriter snapshots(kind_.disk.get(), small, loop_.post(), loop_.post());
   Append(1);
   Drain();
   Append(1);
   Drain();
   bool written = false;
-  snapshots.Write(LogPosition(2), ChunksOf("state"), [&](auto) { written = true; });
+  snapshots.Write(LogPosition(2), PiecesOf("state"), [&](auto) { written = true; });
   RunUntil([&] { return written; });
   RunAll();
   writer_.reset();

@@ -24,17 +24,16 @@ class SnapshotTest : public LogTest<Kind> {
   absl::StatusOr<LogPosition> WriteAt(uint64_t position, int chunks) {
     if (snapshots_ == nullptr) {
       snapshots_ = std::make_unique<SnapshotWriter>(this->kind_.disk.get(), this->options(),
-                                                    this->loop_.post());
+                                                    this->loop_.post(), this->loop_.post());
     }
     absl::StatusOr<LogPosition> result = absl::UnknownError("never answered");
     bool answered = false;
     asked_ = 0;
     snapshots_->Write(
         LogPosition(position),
-        [this, position, chunks](std::string* chunk) {
-          if (asked_ == chunks) return false;
-          *chunk = ChunkOf(position, asked_++);
-          return true;
+        [this, position, chunks]() -> codec::Piece {
+          if (asked_ == chunks) return nullptr;
+          return [chunk = ChunkOf(position, asked_++)](std::string* to) { to->append(chunk); };
         },
         [&](absl::StatusOr<LogPosition> keep_from) {
           result = keep_from;
@@ -220,9 +219,9 @@ TEST_F(SnapshotFaultTest, ChunksAreAskedForOneByOne) {
   bool answered = false;
   snapshots_->Write(
       LogPosition(2),
-      [&](std::string* chunk) {
-        *chunk = "chunk";
-        return ++asked < 6;
+      [&]() -> codec::Piece {
+        if (++asked == 6) return nullptr;
+        return [](std::string* to) { *to = "chunk"; };
       },
       [&](absl::StatusOr<LogPosition> keep_from) { answered = keep_from.ok(); });
   RunAll();
@@ -233,6 +232,26 @@ TEST_F(SnapshotFaultTest, ChunksAreAskedForOneByOne) {
   EXPECT_EQ(asked, 6);
 }
 
+TEST_F(SnapshotFaultTest, APieceWithoutBytesIsNoChunk) {
+  Start(options());
+  Append(2);
+  Drain();
+  SnapshotWriter snapshots(kind_.disk.get(), this->options(), loop_.post(), loop_.post());
+  int asked = 0;
+  bool answered = false;
+  snapshots.Write(
+      LogPosition(2),
+      [&]() -> codec::Piece {
+        if (++asked == 6) return nullptr;
+        return [asked](std::string* to) { to->append(asked % 2 == 0 ? "chunk" : ""); };
+      },
+      [&](absl::StatusOr<LogPosition> keep_from) { answered = keep_from.ok(); });
+  RunAll();
+  EXPECT_TRUE(answered);
+  writer_.reset();
+  EXPECT_EQ(RecoverNow().chunks, (std::vector<std::string>{"chunk", "chunk"}));
+}
+
 TEST_F(SnapshotFaultTest, ItsWriterMayGoAtAnyMoment) {
   for (int steps = 0; steps < 40; ++steps) {
     Renew(kind_);
@@ -241,7 +260,7 @@ TEST_F(SnapshotFaultTest, ItsWriterMayGoAtAnyMoment) {
     ASSERT_TRUE(SnapshotAt(5, 2).ok());
     Append(3);
     Drain();
-    snapshots_->Write(LogPosition(8), storage::ChunksOf(std::string(5'000, 'c'), 1'000),
+    snapshots_->Write(LogPosition(8), storage::PiecesOf(std::string(5'000, 'c'), 1'000),
                       [](absl::StatusOr<LogPosition>) {});
     for (int i = 0; i < steps; ++i) {
       if (!loop_.RunOne()) Turn(kind_);
