@@ -101,6 +101,11 @@ struct RunStatus {
   uint64_t groups_reserved = 0;
   uint64_t rollouts_held = 0;
   uint64_t tasks = 0;
+  uint64_t checkpoint = 0;  // the newest step that the trainer's checkpoint covers
+  PolicyVersion train_version;
+  uint64_t retained_bytes = 0;  // of committed steps that stay for a rewind
+  uint64_t retained_bytes_max = 0;
+  uint64_t oldest_replay = 0;  // the oldest step to go back to with replay
   std::vector<std::string> waits;
 };
 
@@ -125,6 +130,27 @@ struct SourceState {
 
 struct ConfigChange {
   std::string name, before, after;
+};
+
+struct RewindSpec {
+  uint64_t step = 0;    // the last that stays
+  bool replay = false;  // serve those after it again as they were
+  std::string reason;
+  uint64_t request_id = 0;  // 0: a random one; the same again changes nothing
+};
+
+struct RewindResult {
+  uint64_t next_step = 0;
+  PolicyVersion train_version;  // that the new branch begins with
+  uint64_t taken_back = 0;
+  uint64_t served_again = 0;
+};
+
+struct MachineSnapshot {
+  std::string machine;
+  uint64_t position = 0;  // of the last command in it
+  uint64_t bytes = 0;
+  std::string file;  // on the daemon's host
 };
 
 struct EvalSpec {
@@ -186,6 +212,13 @@ class Admin {
   absl::StatusOr<std::vector<ConfigChange>> SetConfig(
       const std::map<std::string, std::string>& values, const std::string& why,
       bool dry_run = false, const CallOptions& options = {}) const;
+
+  // As Trainer::Rewind, by an operator: the trainer has to attach again.
+  absl::StatusOr<RewindResult> Rewind(const RewindSpec& spec,
+                                      const CallOptions& options = {}) const;
+  // Every machine's state, to disk now: the ledger's, then the shards'.
+  absl::StatusOr<std::vector<MachineSnapshot>> Snapshot(const std::string& why,
+                                                        const CallOptions& options = {}) const;
 
   // The id of the run.
   absl::StatusOr<uint64_t> StartEval(const EvalSpec& spec, const CallOptions& options = {}) const;

@@ -179,7 +179,7 @@ class Trainer {
 
   uint64_t generation() const { return generation_; }
   uint64_t run() const { return run_; }
-  // As Attach found them.
+  // As Attach or Rewind found them.
   uint64_t next_step() const { return next_step_; }
   const PolicyVersion& train_version() const { return train_version_; }
   const std::vector<uint64_t>& open_steps() const { return open_steps_; }
@@ -199,15 +199,27 @@ class Trainer {
                        const std::optional<PolicyVersion>& base = std::nullopt,
                        const CallOptions& options = {}) const;
 
+  // The trainer's own checkpoint covers the steps up to this committed one: their rollouts may go,
+  // and no rewind goes back before it. Gives the newest step that a checkpoint covers.
+  absl::StatusOr<uint64_t> Checkpoint(uint64_t step, const CallOptions& options = {}) const;
+  // Takes back the steps after `step` and attaches anew, on the new branch of versions: next_step()
+  // and train_version() are those to go on with, and that version is to be published for actors to
+  // go on. Call it on every rank: the first one does it, the others join. With `replay` the steps
+  // are served again as they were; FAILED_PRECONDITION names the oldest step for that.
+  absl::Status Rewind(uint64_t step, bool replay = false, const std::string& reason = "",
+                      const CallOptions& options = {});
+
  private:
   friend class Step;
   Trainer(Connection* connection, const TrainerOptions& options);
+  absl::Status AttachAnew(const std::optional<uint64_t>& resume_step, const CallOptions& call);
   absl::Status Announce(const Announcement& announcement, const CallOptions& options) const;
   absl::StatusOr<StepPlan> AwaitPlan(uint64_t step, const StepSpec& spec, const OpenOptions& open,
                                      bool past_reserved, const CallOptions& call) const;
 
   Connection* const connection_;
   const TrainerOptions options_;
+  const uint64_t process_;
   uint64_t generation_ = 0;
   uint64_t next_step_ = 0;
   uint64_t run_ = 0;

@@ -130,3 +130,9 @@ class AsyncTrainer:
 
     async def publish(self, *arguments: Any, **options: Any) -> None:
         await in_thread(lambda: self.sync.publish(*arguments, **options), executor=self._executor)
+
+    async def checkpoint(self, step: Optional[int] = None) -> int:
+        return await in_thread(self.sync.checkpoint, step, executor=self._executor)
+
+    async def rewind(self, step: int, replay: bool = False, reason: str = "") -> Version:
+        return await in_thread(self.sync.rewind, step, replay, reason, executor=self._executor)

@@ -25,6 +25,10 @@ class Status:
     waits: List[str]
     published: Version
     next_step: int
+    train_version: Version
+    checkpoint: int
+    retained_bytes: int
+    oldest_replay: int
     actors: int
     leases: int
     tasks: int
@@ -57,6 +61,10 @@ def status_of(m: wire.GetStatusResponse) -> Status:
         waits=list(m.waits),
         published=version_of(m.published),
         next_step=m.next_step,
+        train_version=version_of(m.train_version),
+        checkpoint=m.checkpoint,
+        retained_bytes=m.retained_bytes,
+        oldest_replay=m.oldest_replay,
         actors=m.actors,
         leases=m.leases,
         tasks=m.tasks,

@@ -147,6 +147,10 @@ class Step:
         )
         self._trainer._call("AbortStep", request, wire.AbortStepResponse)
 
+    def _taken_back(self) -> None:
+        self.state = "aborted"
+        self._drop()
+
     def __str__(self) -> str:
         t = self.totals
         lags = ", ".join(f"{count} at lag {lag}" for lag, count in enumerate(self.rollouts_by_lag) if count)

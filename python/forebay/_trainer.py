@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import socket
@@ -22,7 +23,7 @@ from ._messages.actor import (
     VERSION_PHASE_PUBLISHED,
     PolicyAnnouncement,
 )
-from ._policy import Version, as_version, version_of
+from ._policy import Version, version_of
 from ._step import SERVICE, Scalars, Step
 from ._wire import Message
 
@@ -99,11 +100,16 @@ class Trainer:
         self._open: Dict[int, Step] = {}  # sealed, neither committed nor aborted
         self._opening: Dict[int, "_Opening"] = {}
         self._last_committed = 0
+        self._rewinds = 0
         self.generation = 0
         self.next_step = 0
         self.train_version = Version(0)
 
     def __enter__(self) -> "Trainer":
+        self._attach(self._resume)
+        return self
+
+    def _attach(self, resume: Optional[int]) -> None:
         request = wire.AttachTrainerRequest(
             trainer=self._name,
             process=self._process,
@@ -111,14 +117,13 @@ class Trainer:
             dp_rank=self.mesh.dp_rank,
             peer=self.mesh.peer,
             policy=self._policy,
-            resume_step=self._resume,
+            resume_step=resume,
         )
         response = self._call("AttachTrainer", request, wire.AttachTrainerResponse)
         self.generation = response.generation
         self.next_step = response.next_step
         self.train_version = version_of(response.train_version)
         self._last_committed = response.next_step - 1
-        return self
 
     def __exit__(
         self,
@@ -141,7 +146,8 @@ class Trainer:
     def steps(self, count: Optional[int] = None) -> Iterator[Step]:
         """Steps from the next one on, `count` of them or without end.
 
-        Each comes sealed, and its micro-batches are fetched ahead. Raises DeadlineExceeded with the
+        Each comes sealed, and its micro-batches are fetched ahead. After a `rewind` within the loop it goes on with
+        the step after the one that was gone back to. Raises DeadlineExceeded with the
         reason when a step could not be filled within `step_timeout` seconds. A step of which bytes
         were lost (DataLost) comes again, planned without them, if the loop goes on after it.
         """
@@ -154,8 +160,11 @@ class Trainer:
             for following in range(number + 1, number + 1 + self._ahead):
                 if following not in self._opening and (end is None or following < end):
                     self._opening[following] = _Opening(self, following)
+            rewinds = self._rewinds
             yield step
-            if not step.lost:
+            if rewinds != self._rewinds:
+                number = self.next_step
+            elif not step.lost:
                 number += 1
 
     def announce(self, version: Union[int, Version], where: str = "") -> None:
@@ -173,6 +182,46 @@ class Trainer:
         """Announces weights that engines can load from `where`; `base` is what a delta applies to."""
         self._publish(version, VERSION_PHASE_PUBLISHED, where, checksum, base)
 
+    def checkpoint(self, step: Optional[int] = None) -> int:
+        """Says that the trainer's own checkpoint covers all steps up to `step` (the last committed one).
+
+        Their rollouts may go, and no rewind goes back before it. Returns the newest step that a checkpoint covers.
+        """
+        request = wire.CheckpointStepRequest(
+            generation=self.generation, step=self._last_committed if step is None else step
+        )
+        return self._call("CheckpointStep", request, wire.CheckpointStepResponse).checkpoint
+
+    def rewind(self, step: int, replay: bool = False, reason: str = "") -> Version:
+        """Goes back to `step`: all later ones are taken back, and a new branch of versions begins.
+
+        Load the weights of that step, and publish them as the version that this returns: until then actors get no
+        work. Call it on every rank; the first one does it, the others join. With `replay` the steps are served again
+        as they were, else their rollouts are dropped and others generated. Raises Conflict for a step below the last
+        checkpoint, and for a replay of what is not kept any more; the message names the limit.
+        """
+        request = wire.RewindRequest(
+            request_id=random_id(),
+            generation=self.generation,
+            step=step,
+            mode=wire.REWIND_MODE_REPLAY if replay else wire.REWIND_MODE_FRESH,
+            reason=reason,
+        )
+        branch = self.train_version.branch
+        fenced: Optional[_errors.FencedTrainer] = None
+        try:
+            self._call("Rewind", request, wire.RewindResponse)
+        except _errors.FencedTrainer as error:
+            fenced = error  # perhaps for another rank did it, which ended the generation
+        self._attach(None)
+        if fenced is not None and not (self.train_version.branch > branch and self.next_step == step + 1):
+            raise fenced
+        for open_step in self._open.values():
+            open_step._taken_back()
+        self._open, self._opening = {}, {}  # the daemon has aborted them
+        self._rewinds += 1
+        return self.train_version
+
     def _publish(
         self,
         version: Union[int, Version],
@@ -182,15 +231,20 @@ class Trainer:
         base: Union[None, int, Version],
     ) -> None:
         announcement = PolicyAnnouncement(
-            version=as_version(version).message(),
+            version=self._on_branch(version).message(),
             phase=phase,
-            base=None if base is None else as_version(base).message(),
+            base=None if base is None else self._on_branch(base).message(),
             where=str(where),
             checksum=checksum,
             step=self._last_committed,
         )
         request = wire.PublishVersionRequest(generation=self.generation, announcement=announcement)
         self._call("PublishVersion", request, wire.PublishVersionResponse)
+
+    def _on_branch(self, version: Union[int, Version]) -> Version:
+        if isinstance(version, Version):
+            return version
+        return dataclasses.replace(self.train_version, number=int(version))
 
     def __repr__(self) -> str:
         return f"<trainer {self._name}, dp rank {self.mesh.dp_rank} of {self.mesh.dp}>"

@@ -113,6 +113,11 @@ absl::StatusOr<RunStatus> Admin::Status(const CallOptions& options) const {
                    .groups_reserved = r->groups_reserved(),
                    .rollouts_held = r->rollouts_held(),
                    .tasks = r->tasks(),
+                   .checkpoint = r->checkpoint(),
+                   .train_version = client::FromWire(r->train_version()),
+                   .retained_bytes = r->retained_bytes(),
+                   .retained_bytes_max = r->retained_bytes_max(),
+                   .oldest_replay = r->oldest_replay(),
                    .waits = {r->waits().begin(), r->waits().end()}};
 }
 
@@ -233,6 +238,38 @@ absl::StatusOr<std::vector<ConfigChange>> Admin::SetConfig(
   std::vector<ConfigChange> changes;
   for (const auto& c : response->changes()) changes.push_back({c.name(), c.before(), c.after()});
   return changes;
+}
+
+absl::StatusOr<RewindResult> Admin::Rewind(const RewindSpec& spec,
+                                           const CallOptions& options) const {
+  v1::RewindRequest request;
+  uint64_t id = spec.request_id;
+  std::random_device random;
+  while (id == 0) id = uint64_t{random()} << 32 | random();
+  request.set_request_id(id);
+  request.set_step(spec.step);
+  request.set_mode(spec.replay ? v1::REWIND_MODE_REPLAY : v1::REWIND_MODE_FRESH);
+  request.set_reason(spec.reason);
+  auto response = Ask<v1::RewindResponse>(client_, "Rewind", request, options);
+  if (!response.ok()) return response.status();
+  return RewindResult{.next_step = response->next_step(),
+                      .train_version = client::FromWire(response->train_version()),
+                      .taken_back = response->taken_back(),
+                      .served_again = response->served_again()};
+}
+
+absl::StatusOr<std::vector<MachineSnapshot>> Admin::Snapshot(const std::string& why,
+                                                             const CallOptions& options) const {
+  v1::SnapshotRequest request;
+  request.set_who("forebay-cpp");
+  request.set_why(why);
+  auto response = Ask<v1::SnapshotResponse>(client_, "Snapshot", request, options);
+  if (!response.ok()) return response.status();
+  std::vector<MachineSnapshot> machines;
+  for (const auto& m : response->machines()) {
+    machines.push_back({m.machine(), m.position(), m.bytes(), m.file()});
+  }
+  return machines;
 }
 
 absl::StatusOr<uint64_t> Admin::StartEval(const EvalSpec& spec, const CallOptions& options) const {

@@ -73,29 +73,68 @@ StepPlan FromWire(const v1::OpenStepResponse& r) {
 }  // namespace
 
 Trainer::Trainer(Connection* connection, const TrainerOptions& options)
-    : connection_(connection), options_(options) {}
+    : connection_(connection), options_(options), process_(RandomId()) {}
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Attach(Client* client,
                                                          const TrainerOptions& options,
                                                          const CallOptions& call) {
-  v1::AttachTrainerRequest request;
-  request.set_trainer(options.trainer);
-  request.set_process(RandomId());
-  ToWire(options.mesh, request.mutable_mesh());
-  request.set_dp_rank(options.dp_rank);
-  request.set_peer(options.peer);
-  request.set_policy(options.policy);
-  if (options.resume_step.has_value()) request.set_resume_step(*options.resume_step);
-  auto response = CallTyped<v1::AttachTrainerResponse>(
-      client->connection(), "/forebay.v1.TrainerService/AttachTrainer", request, call);
-  if (!response.ok()) return response.status();
   std::unique_ptr<Trainer> trainer(new Trainer(client->connection(), options));
-  trainer->generation_ = response->generation();
-  trainer->next_step_ = response->next_step();
-  trainer->run_ = response->run();
-  trainer->train_version_ = client::FromWire(response->train_version());
-  trainer->open_steps_ = {response->open_steps().begin(), response->open_steps().end()};
+  if (auto status = trainer->AttachAnew(options.resume_step, call); !status.ok()) return status;
   return trainer;
+}
+
+absl::Status Trainer::AttachAnew(const std::optional<uint64_t>& resume_step,
+                                 const CallOptions& call) {
+  v1::AttachTrainerRequest request;
+  request.set_trainer(options_.trainer);
+  request.set_process(process_);
+  ToWire(options_.mesh, request.mutable_mesh());
+  request.set_dp_rank(options_.dp_rank);
+  request.set_peer(options_.peer);
+  request.set_policy(options_.policy);
+  if (resume_step.has_value()) request.set_resume_step(*resume_step);
+  auto response = CallTyped<v1::AttachTrainerResponse>(
+      connection_, "/forebay.v1.TrainerService/AttachTrainer", request, call);
+  if (!response.ok()) return response.status();
+  generation_ = response->generation();
+  next_step_ = response->next_step();
+  run_ = response->run();
+  train_version_ = client::FromWire(response->train_version());
+  open_steps_ = {response->open_steps().begin(), response->open_steps().end()};
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> Trainer::Checkpoint(uint64_t step, const CallOptions& options) const {
+  v1::CheckpointStepRequest request;
+  request.set_generation(generation_);
+  request.set_step(step);
+  auto response = CallTyped<v1::CheckpointStepResponse>(
+      connection_, "/forebay.v1.TrainerService/CheckpointStep", request, options);
+  if (!response.ok()) return response.status();
+  return response->checkpoint();
+}
+
+absl::Status Trainer::Rewind(uint64_t step, bool replay, const std::string& reason,
+                             const CallOptions& options) {
+  v1::RewindRequest request;
+  request.set_request_id(RandomId());
+  request.set_generation(generation_);
+  request.set_step(step);
+  request.set_mode(replay ? v1::REWIND_MODE_REPLAY : v1::REWIND_MODE_FRESH);
+  request.set_reason(reason);
+  const absl::Status rewound =
+      CallTyped<v1::RewindResponse>(connection_, "/forebay.v1.TrainerService/Rewind", request,
+                                    options)
+          .status();
+  // Another rank may have done it, which ended the generation.
+  if (!rewound.ok() && !absl::IsAborted(rewound)) return rewound;
+  const PolicyVersion before = train_version_;
+  if (auto status = AttachAnew(std::nullopt, options); !status.ok()) return status;
+  if (rewound.ok() || (train_version_.branch > before.branch && next_step_ == step + 1)) {
+    return absl::OkStatus();
+  }
+  return absl::Status(rewound.code(),
+                      absl::StrCat(rewound.message(), ", and the next step is ", next_step_));
 }
 
 absl::StatusOr<StepPlan> Trainer::AwaitPlan(uint64_t step, const StepSpec& spec,

@@ -16,6 +16,9 @@
 
 namespace forebay::codec {
 
+// A rewind goes back by so many committed steps at most, or to the last checkpoint.
+inline constexpr size_t kRewindStepsMax = 64;
+
 // ---- ledger to shard
 
 struct SourceChanged {
@@ -33,7 +36,9 @@ struct VersionState {
   uint32_t branch = 0;
   PolicyVersion
       announced;  // newest that exists, pending or published; later ones are "from the future"
-  PolicyVersion published;  // newest that actors can load
+  // Newest that actors can load. After a rewind it is of the old branch, as is `announced`, until
+  // the trainer publishes on the new one.
+  PolicyVersion published;
   // The oldest version that a step can still reserve for: that of the oldest step that lacks
   // groups, else of the next step to be opened. It goes back when a step is aborted.
   PolicyVersion next_train;
@@ -78,15 +83,49 @@ struct Unreserve {
   }
 };
 
-// The step is committed: its groups are consumed, its payloads may go. `next` is the version it
-// made.
+// The step is committed: its groups are consumed. `next` is the version it made. Every shard is
+// told, with or without groups of it: a rewind goes back to how things were at this moment.
 struct StepCommitted {
   StepId step;
   Revision revision;
   PolicyVersion next;
+  bool retain = false;  // its payloads stay until StepsReleased or StepsCovered
   template <class A>
   void Fields(A& a) {
-    a(step, revision, next);
+    a(step, revision, next, retain);
+  }
+};
+
+// The payloads of committed steps up to this one may go: there is no more room for them.
+struct StepsReleased {
+  StepId step;
+  template <class A>
+  void Fields(A& a) {
+    a(step);
+  }
+};
+
+// The trainer's own checkpoint covers the steps up to this one: their payloads may go, and no
+// rewind goes back before it.
+struct StepsCovered {
+  StepId step;
+  template <class A>
+  void Fields(A& a) {
+    a(step);
+  }
+};
+
+// The steps after `step` are taken back, and a new branch of versions begins. Those up to
+// `served_again` are held by their steps as they were; what all others held or trained is dropped,
+// with all else of the old branch.
+struct Rewound {
+  StepId step;
+  StepId served_again;    // `step`: none
+  PolicyVersion version;  // that the branch begins with
+  VersionState versions;
+  template <class A>
+  void Fields(A& a) {
+    a(step, served_again, version, versions);
   }
 };
 
@@ -100,8 +139,8 @@ struct StepReplanned {
   }
 };
 
-using ToShard =
-    std::variant<SourceChanged, VersionState, Reserve, Unreserve, StepCommitted, StepReplanned>;
+using ToShard = std::variant<SourceChanged, VersionState, Reserve, Unreserve, StepCommitted,
+                             StepReplanned, StepsReleased, StepsCovered, Rewound>;
 
 // ---- shard to ledger
 

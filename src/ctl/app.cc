@@ -147,6 +147,7 @@ int Run(const std::vector<std::string>& arguments, std::ostream& out, std::ostre
   AddDrops(&commands);
   AddProcesses(&commands);
   AddSteps(&commands);
+  AddRewind(&commands);
   AddConfig(&commands);
   AddEvals(&commands);
   AddStorage(&commands);

@@ -90,6 +90,7 @@ void AddRollouts(Commands* commands);
 void AddDrops(Commands* commands);
 void AddProcesses(Commands* commands);
 void AddSteps(Commands* commands);
+void AddRewind(Commands* commands);
 void AddConfig(Commands* commands);
 void AddEvals(Commands* commands);
 void AddVerify(Commands* commands);

@@ -18,6 +18,17 @@ int ExitCode(v1::Verdict verdict) {
   }
 }
 
+// How far a rewind can go back.
+std::string Checkpoint(const v1::GetStatusResponse& s) {
+  std::string text = s.checkpoint() == 0 ? "none yet" : absl::StrCat("step ", s.checkpoint());
+  if (s.retained_bytes_max() == 0 && s.retained_bytes() == 0) {
+    return absl::StrCat(text, ", no rollouts are kept for a replay");
+  }
+  return absl::StrCat(text, ", replay from step ", s.oldest_replay(), " on; ",
+                      BytesText(s.retained_bytes()), " kept of ",
+                      BytesText(s.retained_bytes_max()));
+}
+
 void Print(const v1::GetStatusResponse& s, std::ostream& out) {
   out << absl::AsciiStrToUpper(EnumName(s.verdict()));
   for (int i = 0; i < s.reasons_size(); ++i) out << (i == 0 ? ": " : "; ") << s.reasons(i);
@@ -30,7 +41,11 @@ void Print(const v1::GetStatusResponse& s, std::ostream& out) {
                     s.shards(), s.shards() == 1 ? " shard" : " shards", ", can lose ",
                     s.tolerated_failures(), s.tolerated_failures() == 1 ? " node" : " nodes"));
   line("policy",
-       absl::StrCat("version ", Version(s.published()), " published, next step ", s.next_step()));
+       absl::StrCat("version ", Version(s.published()), " published, next step ", s.next_step(),
+                    s.train_version().branch() == 0
+                        ? ""
+                        : absl::StrCat(" on version ", Version(s.train_version()))));
+  line("checkpoint", Checkpoint(s));
   line("actors", absl::StrCat(s.actors(), ", ", s.leases(), " attempts in flight"));
   line("groups",
        absl::StrCat(s.groups_open(), " open, ", s.groups_ready(), " ready, ", s.groups_reserved(),

@@ -1,5 +1,6 @@
 // buffer-ctl steps
 #include "absl/strings/str_join.h"
+#include "base/units.h"
 #include "ctl/command.h"
 #include "forebay/v1/admin.pb.h"
 
@@ -23,16 +24,18 @@ absl::Status List(Context& context, uint32_t count) {
   auto response = context.Ask<v1::ListStepsResponse>("ListSteps", request);
   if (!response.ok()) return response.status();
   Table table({">STEP", "STATE", ">REVISION", ">VERSION", ">GROUPS", ">ROLLOUTS", ">TOKENS",
-               ">LOSS TOKENS", ">REWARD", "LAGS", ">WAITED", "PLAN", "WAITING"});
+               ">LOSS TOKENS", ">REWARD", "LAGS", ">WAITED", "PLAN", ">KEPT", "WAITING"});
   for (const auto& s : response->steps()) {
-    table.Add(
-        {absl::StrCat(s.step()), EnumName(s.state()), absl::StrCat(s.revision()),
-         Version(s.train_version()),
-         s.groups_wanted() == 0 ? absl::StrCat(s.groups_reserved())
-                                : absl::StrCat(s.groups_reserved(), " of ", s.groups_wanted()),
-         absl::StrCat(s.totals().rollouts()), absl::StrCat(s.totals().tokens()),
-         absl::StrCat(s.totals().loss_tokens()), Decimal(s.reward_mean()), Lags(s),
-         Duration(s.waited_ms()), s.plan_hash() == 0 ? "-" : Hex(s.plan_hash()), s.waiting()});
+    table.Add({absl::StrCat(s.step()),
+               absl::StrCat(EnumName(s.state()), s.served_again() ? ", again" : ""),
+               absl::StrCat(s.revision()), Version(s.train_version()),
+               s.groups_wanted() == 0
+                   ? absl::StrCat(s.groups_reserved())
+                   : absl::StrCat(s.groups_reserved(), " of ", s.groups_wanted()),
+               absl::StrCat(s.totals().rollouts()), absl::StrCat(s.totals().tokens()),
+               absl::StrCat(s.totals().loss_tokens()), Decimal(s.reward_mean()), Lags(s),
+               Duration(s.waited_ms()), s.plan_hash() == 0 ? "-" : Hex(s.plan_hash()),
+               s.retained_bytes() == 0 ? "-" : BytesText(s.retained_bytes()), s.waiting()});
   }
   context.Show(*response, table, "no steps yet");
   return absl::OkStatus();

@@ -88,6 +88,20 @@ void Curriculum::CountLost(SourceId id, uint64_t rollouts) { Get(id).CountLost(r
 bool Curriculum::CountFailure(TaskId id, uint32_t max_failures) {
   return Get(id).CountFailure(id.index(), max_failures);
 }
+TaskStatistics Curriculum::StatisticsOf(TaskId id) const {
+  return source(id.source())->statistics(id.index());
+}
+
+void Curriculum::SetStatistics(TaskId id, const TaskStatistics& statistics) {
+  Get(id).SetStatistics(id.index(), statistics);
+}
+
+void Curriculum::SetEstimates(SourceId id, const Estimates& estimates) {
+  Get(id).SetEstimates(estimates);
+}
+
+void Curriculum::Again(TaskId id) { Get(id).Again(id.index()); }
+
 absl::Status Curriculum::SetWeight(TaskId id, float weight) {
   return Get(id).SetWeight(id.index(), weight);
 }

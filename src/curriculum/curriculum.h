@@ -79,6 +79,12 @@ class Curriculum {
   // True when this failure quarantines the task: its max_failures-th since its last finished group.
   // max_failures 0: never.
   bool CountFailure(TaskId id, uint32_t max_failures);
+  // What finished groups have taught, to be put back by a rewind.
+  TaskStatistics StatisticsOf(TaskId id) const;
+  void SetStatistics(TaskId id, const TaskStatistics& statistics);
+  void SetEstimates(SourceId id, const Estimates& estimates);
+  // The task's last turn did not count: it gets one more in this epoch, if it is in circulation.
+  void Again(TaskId id);
   // InvalidArgument: weight out of [0, kTaskWeightMax].
   absl::Status SetWeight(TaskId id, float weight);
 

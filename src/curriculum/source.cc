@@ -1,6 +1,7 @@
 #include "curriculum/source.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.h"
 #include "base/hash.h"
@@ -17,12 +18,18 @@ constexpr uint16_t kFailuresMax = (1 << 15) - 1;
 
 }  // namespace
 
+bool Valid(const TaskStatistics& statistics) {
+  const auto in_range = [](float value) { return std::isfinite(value) && value >= 0; };
+  return in_range(statistics.pass_a) && in_range(statistics.pass_b) &&
+         in_range(statistics.mean_tokens) && in_range(statistics.mean_duration_ms);
+}
+
 Source::Source(SourceId id, uint64_t run_seed) : id_(id), order_(HashCombine(run_seed, id.value)) {}
 
 uint32_t Source::lease_ms() const {
   const uint64_t most = std::min<uint64_t>(settings_.lease_max_ms, UINT32_MAX);
-  if (!duration_ms_.measured()) return static_cast<uint32_t>(most);
-  const double wanted = settings_.lease_duration_factor * duration_ms_.mean();
+  if (!estimates_.duration_ms.measured()) return static_cast<uint32_t>(most);
+  const double wanted = settings_.lease_duration_factor * mean_duration_ms();
   if (!(wanted < static_cast<double>(most))) return static_cast<uint32_t>(most);
   const uint64_t least = std::min(settings_.lease_min_ms, most);
   if (!(wanted > static_cast<double>(least))) return static_cast<uint32_t>(least);
@@ -90,16 +97,16 @@ void Source::GroupFinished(uint32_t index, const GroupStats& stats) {
   task.failures = 0;
   ++task.groups;
 
-  tokens_.Add(tokens_sum, stats.rollouts);
-  duration_ms_.Add(duration_ms_sum, stats.rollouts);
-  survival_.Add(stats.filtered ? 0 : stats.rollouts, stats.filtered ? stats.rollouts : 0);
+  estimates_.tokens.Add(tokens_sum, stats.rollouts);
+  estimates_.duration_ms.Add(duration_ms_sum, stats.rollouts);
+  estimates_.survival.Add(stats.filtered ? 0 : stats.rollouts, stats.filtered ? stats.rollouts : 0);
   ++counters_.groups_finished;
   counters_.groups_filtered += stats.filtered ? 1 : 0;
   counters_.rollouts += stats.rollouts;
 }
 
 void Source::CountLost(uint64_t rollouts) {
-  survival_.Add(0, rollouts);
+  estimates_.survival.Add(0, rollouts);
   counters_.rollouts_lost += rollouts;
 }
 
@@ -111,6 +118,23 @@ bool Source::CountFailure(uint32_t index, uint32_t max_failures) {
     return false;
   }
   return SetQuarantine(index, true);
+}
+
+TaskStatistics Source::statistics(uint32_t index) const {
+  const TaskRecord& task = tasks_[index];
+  return {task.pass_a,       task.pass_b,      task.rollouts,        task.groups,
+          task.last_version, task.mean_tokens, task.mean_duration_ms};
+}
+
+void Source::SetStatistics(uint32_t index, const TaskStatistics& statistics) {
+  TaskRecord& task = tasks_[index];
+  task.pass_a = statistics.pass_a;
+  task.pass_b = statistics.pass_b;
+  task.rollouts = statistics.rollouts;
+  task.groups = statistics.groups;
+  task.last_version = statistics.last_version;
+  task.mean_tokens = statistics.mean_tokens;
+  task.mean_duration_ms = statistics.mean_duration_ms;
 }
 
 absl::Status Source::SetWeight(uint32_t index, float weight) {
@@ -142,18 +166,17 @@ uint64_t Source::RequeueAll() {
 }
 
 void Source::Snapshot(codec::Writer& writer) const {
-  writer(settings_, place_, counters_, survival_, tokens_, duration_ms_, tasks_.size());
+  writer(settings_, place_, counters_, estimates_, tasks_.size());
   tasks_.Snapshot(writer);
   order_.Snapshot(writer);
 }
 
 bool Source::Restore(codec::Reader& reader) {
-  reader(settings_, place_, counters_, survival_, tokens_, duration_ms_);
+  reader(settings_, place_, counters_, estimates_);
   const auto place = Mixture::FixedPlace(settings_.weight, settings_.minimum_share);
   const bool valid = settings_.order <= codec::Order::kWeighted &&
-                     settings_.purpose <= codec::Purpose::kEval && survival_.Valid() &&
-                     tokens_.Valid() && duration_ms_.Valid() && place.weight == place_.weight &&
-                     place.minimum_share == place_.minimum_share;
+                     settings_.purpose <= codec::Purpose::kEval && estimates_.Valid() &&
+                     place.weight == place_.weight && place.minimum_share == place_.minimum_share;
   return reader.ok() && valid && RestoreTasks(reader) && order_.Restore(reader);
 }
 

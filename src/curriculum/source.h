@@ -65,9 +65,10 @@ class Source {
   uint32_t pending() const { return order_.pending(); }
 
   // Estimates. Tokens and duration are 0 before the first measurement.
-  double survival() const { return survival_.share(); }
-  double mean_tokens() const { return tokens_.mean(); }
-  double mean_duration_ms() const { return duration_ms_.mean(); }
+  double survival() const { return estimates_.survival.share(); }
+  double mean_tokens() const { return estimates_.tokens.mean(); }
+  double mean_duration_ms() const { return estimates_.duration_ms.mean(); }
+  const Estimates& estimates() const { return estimates_; }
   // How long a lease lasts: the mean duration times the settings' factor, within their bounds; the
   // upper bound before the first measurement.
   uint32_t lease_ms() const;
@@ -87,6 +88,10 @@ class Source {
   void CountLost(uint64_t rollouts);
   void CountCharged(uint64_t attempts) { counters_.charged += attempts; }
   bool CountFailure(uint32_t index, uint32_t max_failures);
+  void SetEstimates(const Estimates& estimates) { estimates_ = estimates; }
+  TaskStatistics statistics(uint32_t index) const;
+  void SetStatistics(uint32_t index, const TaskStatistics& statistics);
+  void Again(uint32_t index) { order_.Again(index); }
   absl::Status SetWeight(uint32_t index, float weight);
   // True when it changed.
   bool SetQuarantine(uint32_t index, bool quarantine);
@@ -105,9 +110,7 @@ class Source {
   TaskOrder order_;
   Mixture::Place place_;
   SourceCounters counters_;
-  Survival survival_;
-  DecayedMean tokens_;
-  DecayedMean duration_ms_;
+  Estimates estimates_;
 };
 
 }  // namespace forebay::curriculum

@@ -51,4 +51,16 @@ class Survival {
   double lost_ = 0;
 };
 
+// What a source's rollouts are like, as far as it was measured.
+struct Estimates {
+  Survival survival;
+  DecayedMean tokens;
+  DecayedMean duration_ms;
+  bool Valid() const { return survival.Valid() && tokens.Valid() && duration_ms.Valid(); }
+  template <class A>
+  void Fields(A& a) {
+    a(survival, tokens, duration_ms);
+  }
+};
+
 }  // namespace forebay::curriculum

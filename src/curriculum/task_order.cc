@@ -39,6 +39,10 @@ void TaskOrder::SetDrawable(uint32_t index, bool drawable, uint32_t weight, bool
   }
 }
 
+void TaskOrder::Again(uint32_t index) {
+  if (drawable_.Contains(index)) pending_.Insert(index);
+}
+
 bool TaskOrder::EpochDone(codec::Order order) const {
   return order == codec::Order::kWeighted ? draws_ >= drawable() : pending() == 0;
 }

@@ -33,6 +33,9 @@ class TaskOrder {
   // out.
   void SetDrawable(uint32_t index, bool drawable, uint32_t weight, bool again);
 
+  // A task in circulation gets a turn in this epoch, also if it has had one.
+  void Again(uint32_t index);
+
   // epochs: 0 is without end. Draw succeeds exactly if CanDraw.
   bool CanDraw(codec::Order order, uint32_t epochs) const;
   // Requires CanDraw(order, epochs).

@@ -48,6 +48,24 @@ struct TaskRecord {
   // Expected share of passes, with a uniform prior.
   float PassRate() const { return (pass_a + 1) / (pass_a + pass_b + 2); }
 };
+// What finished groups have taught about a task.
+struct TaskStatistics {
+  float pass_a = 0;
+  float pass_b = 0;
+  uint32_t rollouts = 0;
+  uint32_t groups = 0;
+  uint32_t last_version = 0;
+  float mean_tokens = 0;
+  float mean_duration_ms = 0;
+  template <class A>
+  void Fields(A& a) {
+    a(pass_a, pass_b, rollouts, groups, last_version, mean_tokens, mean_duration_ms);
+  }
+};
+
+// Whether all of it is finite and not negative.
+bool Valid(const TaskStatistics& statistics);
+
 static_assert(sizeof(TaskRecord) == 64, "the memory of a task is promised to users");
 static_assert(std::is_trivially_copyable_v<TaskRecord>, "snapshots copy records");
 

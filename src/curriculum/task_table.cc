@@ -1,7 +1,6 @@
 #include "curriculum/task_table.h"
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <span>
 #include <utility>
@@ -14,9 +13,11 @@ namespace forebay::curriculum {
 namespace {
 
 bool Valid(const TaskRecord& record) {
-  const auto in_range = [](float value) { return std::isfinite(value) && value >= 0; };
-  return in_range(record.pass_a) && in_range(record.pass_b) && in_range(record.mean_tokens) &&
-         in_range(record.mean_duration_ms) && CheckWeight(record.weight).ok();
+  return Valid(TaskStatistics{.pass_a = record.pass_a,
+                              .pass_b = record.pass_b,
+                              .mean_tokens = record.mean_tokens,
+                              .mean_duration_ms = record.mean_duration_ms}) &&
+         CheckWeight(record.weight).ok();
 }
 
 void Name(size_t position, std::optional<uint32_t>* refused) {

@@ -18,6 +18,8 @@ Reply Refusal(const Command& command, absl::Status why) {
         if constexpr (std::is_same_v<C, PutSource>) return PutSourceReply{std::move(why)};
         if constexpr (std::is_same_v<C, AttachTrainer>) return AttachReply{std::move(why)};
         if constexpr (std::is_same_v<C, CommitStep>) return CommitReply{std::move(why)};
+        if constexpr (std::is_same_v<C, CheckpointStep>) return CheckpointReply{std::move(why)};
+        if constexpr (std::is_same_v<C, Rewind>) return RewindReply{std::move(why)};
         return StatusReply{std::move(why)};
       },
       command);
@@ -80,10 +82,7 @@ absl::Status State::Run(const PutSource& c, Tag tag, Effects* effects) {
   if (known == nullptr || known->settings != c.settings) {
     if (known == nullptr) sources_.push_back({reply.source, c.settings});
     sources_[reply.source.value].settings = c.settings;
-    for (size_t i = 0; i < channels_.size(); ++i) {
-      Send(ShardId(static_cast<uint8_t>(i)), codec::SourceChanged{reply.source, c.settings},
-           effects);
-    }
+    SendToAll(codec::SourceChanged{reply.source, c.settings}, effects);
   }
   Answer(tag, reply, effects);
   return absl::OkStatus();
@@ -133,13 +132,17 @@ void State::Send(ShardId shard, const codec::ToShard& message, Effects* effects)
   effects->to_shards.emplace_back(shard, channels_[shard.value].outbox.Add(codec::Encode(message)));
 }
 
+void State::SendToAll(const codec::ToShard& message, Effects* effects) {
+  for (size_t i = 0; i < channels_.size(); ++i) {
+    Send(ShardId(static_cast<uint8_t>(i)), message, effects);
+  }
+}
+
 void State::SendVersionState(Effects* effects) {
   const codec::VersionState now = CurrentVersionState();
   if (codec::Encode(now) == codec::Encode(versions_)) return;
   versions_ = now;
-  for (size_t i = 0; i < channels_.size(); ++i) {
-    Send(ShardId(static_cast<uint8_t>(i)), now, effects);
-  }
+  SendToAll(now, effects);
 }
 
 codec::VersionState State::CurrentVersionState() const {

@@ -12,6 +12,7 @@
 
 #include "base/ids.h"
 #include "codec/peer_messages.h"
+#include "ledger/rewind_commands.h"
 
 namespace forebay::ledger {
 
@@ -172,9 +173,11 @@ struct CommitStep {
   Generation generation;
   StepId step;
   Revision revision;
+  // Payloads of committed steps that stay for a rewind; what Propose finds in the configuration.
+  uint64_t retention_bytes_max = 0;
   template <class A>
   void Fields(A& a) {
-    a(generation, step, revision);
+    a(generation, step, revision, retention_bytes_max);
   }
 };
 
@@ -234,6 +237,6 @@ struct DropDamaged {
 
 using Command = std::variant<PutSource, AttachTrainer, OpenStep, RequestGroups, FromShard,
                              ShardAcknowledged, PutAdvantages, PutColumns, CommitStep, AbortStep,
-                             PublishVersion, ReportAdoption, DropDamaged>;
+                             PublishVersion, ReportAdoption, DropDamaged, CheckpointStep, Rewind>;
 
 }  // namespace forebay::ledger

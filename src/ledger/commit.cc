@@ -38,9 +38,12 @@ absl::Status State::Run(const CommitStep& c, Tag tag, Effects* effects) {
     Answer(tag, CommitReply{absl::OkStatus(), true, step.next_version}, effects);
     return absl::OkStatus();
   }
-  for (ShardId shard : ShardsOf(step)) {
-    Send(shard, codec::StepCommitted{step.step, step.revision, step.next_version}, effects);
-  }
+  step.payload_bytes = 0;
+  for (const HeldRollout& rollout : step.rollouts) step.payload_bytes += rollout.payload_bytes;
+  step.retained = MakeRoom(step, c.retention_bytes_max, effects);
+  step.served_again = false;
+  SendToAll(codec::StepCommitted{step.step, step.revision, step.next_version, step.retained},
+            effects);
   ++counters_.steps_committed;
   counters_.groups_committed += step.totals.groups;
   counters_.rollouts_committed += step.totals.rollouts;
@@ -52,7 +55,7 @@ absl::Status State::Run(const CommitStep& c, Tag tag, Effects* effects) {
   DropWritten(step, effects);
   step.state = StepState::kCommitted;
   step.generation = c.generation;
-  step.DropPlan();
+  if (!step.retained) step.DropPlan();
   committed_version_ = step.next_version;
   next_step_ = StepId(step.step.value + 1);
   effects->steps_changed.push_back(step.step);

@@ -27,13 +27,18 @@ struct Counters {
   uint64_t columns_written = 0;
   uint64_t generations = 0;
   uint64_t versions_published = 0;
+  uint64_t rewinds = 0;
+  uint64_t steps_taken_back = 0;  // committed before, by rewinds
+  uint64_t steps_served_again = 0;
+  uint64_t steps_released = 0;  // lost their payloads before a checkpoint covered them
   bool operator==(const Counters&) const = default;
   template <class A>
   void Fields(A& a) {
     a(steps_opened, steps_sealed, steps_replanned, steps_damaged, steps_committed, steps_aborted,
       steps_unpackable, groups_requested, groups_reserved, groups_returned, groups_committed,
       rollouts_committed, tokens_committed, loss_tokens_committed, filler_micro_batches,
-      stale_answers, columns_written, generations, versions_published);
+      stale_answers, columns_written, generations, versions_published, rewinds, steps_taken_back,
+      steps_served_again, steps_released);
   }
 };
 

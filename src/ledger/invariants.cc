@@ -119,7 +119,17 @@ absl::Status LiveStepHolds(const Step& step) {
 
 bool HoldsNothing(const Step& step) {
   return step.groups.empty() && step.rollouts.empty() && step.sequences.empty() &&
-         step.requests.empty() && step.written.empty();
+         step.requests.empty() && step.written.empty() && !step.retained && !step.served_again;
+}
+
+// A committed step that a rewind could serve again.
+absl::Status RetainedStepHolds(const Step& step) {
+  FOREBAY_RETURN_IF_ERROR(HeldHolds(step));
+  if (step.state != StepState::kCommitted || !step.requests.empty() || !step.written.empty() ||
+      step.served_again) {
+    return Broken("it is retained, and is not as its commit left it");
+  }
+  return PlanHolds(step);
 }
 
 }  // namespace
@@ -128,7 +138,7 @@ absl::Status State::StepsHold() const {
   std::vector<uint64_t> groups, requests;
   PolicyVersion train_version = committed_version_;
   StepId live = next_step_;
-  bool ended = false;
+  bool ended = false, retained_before = false;
   for (const auto& [id, step] : steps_) {
     // By another name: Clang lets no lambda take what a binding declared.
     const auto broken = [&step = step](const absl::Status& why) {
@@ -140,7 +150,19 @@ absl::Status State::StepsHold() const {
     if (id != step.step || (id < next_step_) != (step.state == StepState::kCommitted)) {
       return broken(Broken("its number is not its place"));
     }
+    if (step.retained) {
+      if (const absl::Status status = RetainedStepHolds(step); !status.ok()) return broken(status);
+      if (id <= checkpoint_.step) return broken(Broken("it is retained below the checkpoint"));
+    } else if (retained_before && id < next_step_) {
+      return broken(Broken("an older one is retained"));
+    }
+    retained_before = step.retained;
+    for (const HeldGroup& group : step.groups) {
+      if (group.group.shard().value >= channels_.size()) return broken(Broken("no such shard"));
+      groups.push_back(group.group.value);
+    }
     if (!step.live()) {
+      if (step.retained) continue;
       if (!HoldsNothing(step)) return broken(Broken("it is over and holds something"));
       ended = ended || step.state == StepState::kAborted;
       continue;
@@ -150,10 +172,6 @@ absl::Status State::StepsHold() const {
     if (step.train_version != train_version) return broken(Broken("it trains on another version"));
     train_version = step.next_version;
     if (const absl::Status status = LiveStepHolds(step); !status.ok()) return broken(status);
-    for (const HeldGroup& group : step.groups) {
-      if (group.group.shard().value >= channels_.size()) return broken(Broken("no such shard"));
-      groups.push_back(group.group.value);
-    }
     for (const GroupRequest& request : step.requests) {
       if (request.shard.value >= channels_.size() || request.number > last_request_) {
         return broken(Broken("a request that was never made"));
@@ -175,9 +193,11 @@ absl::Status State::StepsHold() const {
 }
 
 absl::Status State::VersionsHold() const {
-  if (published_.version > committed_version_ ||
-      published_.version.branch != committed_version_.branch) {
+  if (published_.version > committed_version_) {
     return Broken("a published version that no step made");
+  }
+  if (branch_begin_.branch != committed_version_.branch || branch_begin_ > committed_version_) {
+    return Broken("the branch does not begin where it begins");
   }
   if (pending_ &&
       (pending_->version > committed_version_ || pending_->version < published_.version)) {
@@ -193,7 +213,7 @@ absl::Status State::VersionsHold() const {
 }
 
 absl::Status State::PlacesHold() const {
-  if (generation_ == Generation() ? !places_.empty() : places_.empty()) {
+  if (generation_ == Generation() && !places_.empty()) {
     return Broken("places and generation do not agree");
   }
   for (size_t i = 0; i < places_.size(); ++i) {
@@ -209,6 +229,17 @@ absl::Status State::PlacesHold() const {
   return absl::OkStatus();
 }
 
+absl::Status State::RewindsHold() const {
+  if (checkpoint_.step >= next_step_) return Broken("the checkpoint covers what is not committed");
+  if (rewinds_.size() > kRewindsRemembered) return Broken("too many rewinds are remembered");
+  if (retained_rollouts() > kRetainedRolloutsMax) return Broken("too many rollouts are retained");
+  for (const auto& [id, step] : steps_) {
+    if (step.revision > newest_revision_) return Broken("a revision that was never given");
+  }
+  return fenced_revision_ <= newest_revision_ ? absl::OkStatus()
+                                              : Broken("a revision is fenced that never was");
+}
+
 absl::Status State::InvariantsHold() const {
   if (channels_.size() != options_.shards) return Broken("channels are lost");
   for (size_t i = 0; i < sources_.size(); ++i) {
@@ -216,6 +247,7 @@ absl::Status State::InvariantsHold() const {
   }
   FOREBAY_RETURN_IF_ERROR(PlacesHold());
   FOREBAY_RETURN_IF_ERROR(StepsHold());
+  FOREBAY_RETURN_IF_ERROR(RewindsHold());
   return VersionsHold();
 }
 

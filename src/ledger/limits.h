@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "codec/peer_messages.h"
+
 namespace forebay::ledger {
 
 // Of one request.
@@ -34,8 +36,12 @@ inline constexpr uint64_t kDurationMsMax = uint64_t{30} * 24 * 3600 * 1000;
 inline constexpr uint32_t kShardsMax = 256;  // ShardId has 8 bits
 inline constexpr size_t kSourcesMax = 1024;
 inline constexpr uint32_t kOpenStepsMax = 64;
-inline constexpr size_t kWrittenColumnsMax = 32;   // by micro-batch
-inline constexpr size_t kCommittedStepsKept = 64;  // summaries, without plans
+inline constexpr size_t kWrittenColumnsMax = 32;                       // by micro-batch
+inline constexpr size_t kCommittedStepsKept = codec::kRewindStepsMax;  // summaries
+// In committed steps that keep their plans and payloads: under 300 bytes each here and in the
+// shard.
+inline constexpr uint64_t kRetainedRolloutsMax = 1'000'000;
+inline constexpr size_t kRewindsRemembered = 64;  // request ids
 inline constexpr size_t kAnnouncementsKept = 256;
 inline constexpr size_t kEnginesKept = 16'384;         // adoption reports
 inline constexpr size_t kDisplacedKept = 1024;         // processes that lost their place

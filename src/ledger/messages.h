@@ -39,9 +39,27 @@ struct CommitReply {
   PolicyVersion next_version;
 };
 
+struct CheckpointReply {
+  absl::Status status;
+  StepId checkpoint;  // the newest; a later one may cover the step already
+};
+
+struct RewindReply {
+  absl::Status status;
+  StepId next_step;
+  PolicyVersion train_version;  // that the new branch begins with
+  uint64_t taken_back = 0;      // committed steps
+  uint64_t served_again = 0;    // of those, and of those that an earlier rewind was serving again
+  template <class A>
+  void Fields(A& a) {
+    a(next_step, train_version, taken_back, served_again);
+  }
+};
+
 // Answers OpenStep, PutColumns and the rest. A step that is not sealed yet is no answer to
 // OpenStep: the driver looks at the step again when `steps_changed` names it, or its wait is over.
-using Reply = std::variant<StatusReply, PutSourceReply, AttachReply, CommitReply>;
+using Reply = std::variant<StatusReply, PutSourceReply, AttachReply, CommitReply, CheckpointReply,
+                           RewindReply>;
 
 using Tag = uint64_t;
 

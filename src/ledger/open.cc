@@ -103,7 +103,8 @@ void State::Begin(const OpenStep& c, const StepSpec& spec) {
   opened.step = c.step;
   opened.state = StepState::kOpen;
   // A number that was aborted keeps rising, so that what belonged to the aborted plan stays fenced.
-  opened.revision = Revision(opened.revision.value + 1);
+  opened.revision = Revision(std::max(opened.revision, fenced_revision_).value + 1);
+  newest_revision_ = std::max(newest_revision_, opened.revision);
   opened.generation = c.generation;
   opened.spec = spec;
   opened.failure.clear();
@@ -127,6 +128,7 @@ absl::Status State::Replan(Step& step, Generation generation, const StepSpec& sp
   step.spec = spec;
   step.generation = generation;
   if (!options_.mutations.replan_in_place) step.revision = Revision(step.revision.value + 1);
+  newest_revision_ = std::max(newest_revision_, step.revision);
   step.next_version = step.train_version;
   step.next_version.number += spec.mini_batches;
   ++counters_.steps_replanned;

@@ -11,6 +11,9 @@ Primary::Primary(const State& state) : state_(state), shards_(state.options().sh
 
 void Primary::Propose(uint64_t now_ms, Tag tag, Command command, Output* output) {
   (void)now_ms;
+  if (auto* commit = std::get_if<CommitStep>(&command)) {
+    commit->retention_bytes_max = retention_bytes_max_;
+  }
   absl::Status status = state_.Check(command);
   if (const auto* open = std::get_if<OpenStep>(&command); status.ok() && open != nullptr) {
     const Step* held = state_.step(open->step);

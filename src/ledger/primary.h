@@ -50,6 +50,8 @@ class Primary {
   const Step* Hungry() const;
   // Whether the step takes groups of this source.
   bool Eligible(const Step& step, SourceId source) const;
+  // Payloads of committed steps that stay for a rewind; 0: they go with the commit.
+  void SetRetentionBytesMax(uint64_t bytes) { retention_bytes_max_ = bytes; }
   // Memory for the payloads of rollouts; 0: no limit is known.
   void SetPayloadBytesMax(uint64_t bytes) { payload_bytes_max_ = bytes; }
   // Groups that the step waits for; when it counts tokens, by the size of those that it has.
@@ -111,6 +113,7 @@ class Primary {
   std::map<StepId, Clock> clocks_;
   uint64_t last_now_ms_ = 0;
   uint64_t payload_bytes_max_ = 0;
+  uint64_t retention_bytes_max_ = 0;
   // A RequestGroups was put out and is not applied yet.
   bool asking_ = false;
 };

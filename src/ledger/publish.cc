@@ -59,6 +59,11 @@ absl::Status State::CheckOne(const PublishVersion& c) const {
         absl::StrCat("version: ", Name(a.version), " is from the future, at most ",
                      Name(committed_version_), ", which the last committed step made"));
   }
+  if (a.version < branch_begin_) {
+    return absl::FailedPreconditionError(absl::StrCat("version: ", Name(a.version), ", at least ",
+                                                      Name(branch_begin_),
+                                                      ", with which the branch begins"));
+  }
   const PolicyVersion& least = a.phase == VersionPhase::kPending && pending_
                                    ? std::max(pending_->version, published_.version)
                                    : published_.version;
@@ -101,7 +106,8 @@ absl::Status State::CheckOne(const ReportAdoption& c) const {
     return absl::InvalidArgumentError(
         absl::StrCat("engine: ", c.engine.size(), " bytes, from 1 to ", kNameBytesMax));
   }
-  if (c.version.branch != versions_.branch || c.version > versions_.announced) {
+  // An engine may hold weights of an abandoned branch for a while.
+  if (c.version > versions_.announced) {
     return absl::InvalidArgumentError(absl::StrCat("version: ", Name(c.version), ", at most ",
                                                    Name(versions_.announced),
                                                    ", the newest announced"));

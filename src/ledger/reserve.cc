@@ -76,14 +76,20 @@ void State::Take(ShardId shard, const codec::Reserved& reserved, Effects* effect
 }
 
 // A step that is over, or that gave the groups back meanwhile, needs nothing: the shard drops what
-// is lost when it hears of that.
+// is lost when it hears of that. One that is retained cannot be served again without what is lost,
+// so it goes, and with it those before it.
 void State::Take(ShardId, const codec::RolloutsLost& lost, Effects* effects) {
   Step* held = FindStep(lost.step);
-  if (held == nullptr || !held->live()) return;
+  if (held == nullptr) return;
   const bool holds = std::ranges::any_of(held->rollouts, [&lost](const HeldRollout& rollout) {
     return std::ranges::find(lost.rollouts, rollout.rollout) != lost.rollouts.end();
   });
-  if (holds) PlanWithoutLost(*held, effects);
+  if (!holds) return;
+  if (held->live()) {
+    PlanWithoutLost(*held, effects);
+  } else {
+    Release(held->step, effects);
+  }
 }
 
 absl::Status State::CheckOne(const DropDamaged&) const { return absl::OkStatus(); }
@@ -96,21 +102,40 @@ absl::Status State::Run(const DropDamaged& c, Tag tag, Effects* effects) {
                std::ranges::find(c.payloads, column.payload) != c.payloads.end();
       });
     });
-    if (holds) PlanWithoutLost(step, effects);
+    if (holds && step.served_again) {
+      PlanWithoutWritten(step, effects);
+    } else if (holds) {
+      PlanWithoutLost(step, effects);
+    }
   }
   Answer(tag, StatusReply{}, effects);
   return absl::OkStatus();
 }
 
-// The same groups come back first, for they are the oldest that are ready.
-void State::PlanWithoutLost(Step& step, Effects* effects) {
+void State::EndRevision(Step& step, Effects* effects) {
   step.lost = step.revision;
   step.revision = Revision(step.revision.value + 1);
-  step.state = StepState::kOpen;
+  newest_revision_ = std::max(newest_revision_, step.revision);
   ++counters_.steps_damaged;
   effects->steps_changed.push_back(step.step);
+}
+
+// The same groups come back first, for they are the oldest that are ready. Those of a step that was
+// served again do not: the shards drop them, and fresh ones take their place.
+void State::PlanWithoutLost(Step& step, Effects* effects) {
+  EndRevision(step, effects);
+  step.state = StepState::kOpen;
   SendVersionState(effects);  // before the shards judge what comes back
   Return(step, effects);
+}
+
+// The rollouts are whole, and would not come back: the plan stays.
+void State::PlanWithoutWritten(Step& step, Effects* effects) {
+  EndRevision(step, effects);
+  DropWritten(step, effects);
+  for (ShardId shard : ShardsOf(step)) {
+    Send(shard, codec::StepReplanned{step.step, step.revision}, effects);
+  }
 }
 
 std::vector<ShardId> State::ShardsOf(const Step& step) const {

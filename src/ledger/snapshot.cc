@@ -6,14 +6,15 @@
 namespace forebay::ledger {
 namespace {
 
-constexpr uint32_t kFormat = 2;
+constexpr uint32_t kFormat = 3;
 
 }  // namespace
 
 template <class A>
 void State::Fields(A& a) {
   a(sources_, channels_, generation_, mesh_, places_, displaced_, steps_, next_step_,
-    committed_version_, last_request_, versions_, published_, pending_, announcements_,
+    committed_version_, last_request_, checkpoint_, branch_begin_, newest_revision_,
+    fenced_revision_, rewinds_, versions_, published_, pending_, announcements_,
     rollouts_since_published_, measured_rollouts_, adoptions_, adoption_reports_, counters_);
 }
 

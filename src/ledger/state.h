@@ -25,6 +25,7 @@
 #include "codec/peer_channel.h"
 #include "ledger/counters.h"
 #include "ledger/messages.h"
+#include "ledger/records.h"
 #include "ledger/step.h"
 
 namespace forebay::ledger {
@@ -36,40 +37,6 @@ struct Options {
   // still has to give the same state. At most kOpenStepsMax.
   uint32_t open_steps_max = 2;
   Mutations mutations = {};
-};
-
-struct Source {
-  SourceId id;
-  codec::SourceSettings settings;
-  template <class A>
-  void Fields(A& a) {
-    a(id, settings);
-  }
-};
-
-// A place in the mesh, and the process that holds it in the current generation.
-struct TrainerPlace {
-  uint32_t dp_rank = 0;
-  uint32_t peer = 0;
-  uint64_t process = 0;
-  std::string trainer;
-  template <class A>
-  void Fields(A& a) {
-    a(dp_rank, peer, process, trainer);
-  }
-};
-
-// An engine's latest report.
-struct Adoption {
-  PolicyVersion version;
-  uint64_t pending_to_loaded_ms = 0;
-  uint64_t pause_ms = 0;
-  uint64_t reports = 0;
-  uint64_t last = 0;  // number of the latest report among all engines'
-  template <class A>
-  void Fields(A& a) {
-    a(version, pending_to_loaded_ms, pause_ms, reports, last);
-  }
 };
 
 // The answer to `command` that carries `why`, of the kind that its success would have.
@@ -105,6 +72,13 @@ class State {
   // shards' own, that steps not yet committed hold.
   void ForEachPayload(absl::FunctionRef<void(PayloadId)> written,
                       absl::FunctionRef<void(PayloadId)> held) const;
+  const Checkpoint& checkpoint() const { return checkpoint_; }
+  // Of committed steps.
+  uint64_t retained_bytes() const;
+  uint64_t retained_steps() const;
+  uint64_t retained_rollouts() const;
+  // The oldest step after which all can be served again.
+  StepId oldest_replay() const;
   // O(slots). FailedPrecondition if the step is not sealed, Aborted for an old revision.
   absl::StatusOr<MicroBatchView> ViewMicroBatch(StepId step, Revision revision,
                                                 const MicroBatchRef& ref) const;
@@ -160,6 +134,8 @@ class State {
   absl::Status Run(const PublishVersion& c, Tag tag, Effects* effects);
   absl::Status Run(const ReportAdoption& c, Tag tag, Effects* effects);
   absl::Status Run(const DropDamaged& c, Tag tag, Effects* effects);
+  absl::Status Run(const CheckpointStep& c, Tag tag, Effects* effects);
+  absl::Status Run(const Rewind& c, Tag tag, Effects* effects);
 
   absl::Status CheckOne(const PutSource& c) const;
   absl::Status CheckOne(const AttachTrainer& c) const;
@@ -174,6 +150,8 @@ class State {
   absl::Status CheckOne(const PublishVersion& c) const;
   absl::Status CheckOne(const ReportAdoption& c) const;
   absl::Status CheckOne(const DropDamaged& c) const;
+  absl::Status CheckOne(const CheckpointStep& c) const;
+  absl::Status CheckOne(const Rewind& c) const;
 
   Step* FindStep(StepId step);
   absl::Status CheckSpec(const StepSpec& spec) const;
@@ -193,6 +171,8 @@ class State {
   void Take(ShardId shard, const codec::RolloutsLost& lost, Effects* effects);
   // Under a new revision the step reserves again; what is lost does not come back.
   void PlanWithoutLost(Step& step, Effects* effects);
+  void PlanWithoutWritten(Step& step, Effects* effects);
+  void EndRevision(Step& step, Effects* effects);
   // Seals the step if it holds enough, or lets it wait for advantages.
   void SealIfComplete(Step& step, Effects* effects);
   void Seal(Step& step, Effects* effects);
@@ -202,8 +182,19 @@ class State {
   void Return(Step& step, Effects* effects);
   void DropWritten(Step& step, Effects* effects);
   std::vector<ShardId> ShardsOf(const Step& step) const;
+  // Whether the step that is about to be committed keeps its payloads; older ones may lose theirs.
+  bool MakeRoom(const Step& step, uint64_t bytes_max, Effects* effects);
+  // Of the committed steps up to this one.
+  void Release(StepId last, Effects* effects);
+  void ReleasePlan(Step& step);
+  const PastRewind* FindRewind(uint64_t request_id) const;
+  // The version that the step made, wherever a rewind can go back to.
+  PolicyVersion VersionAfter(StepId step) const;
+  // Removes what was taken back, but for what is served again; answers how many steps that is.
+  uint64_t TakeBack(StepId step, StepId served_again, Effects* effects);
 
   static void Answer(Tag tag, Reply reply, Effects* effects);
+  void SendToAll(const codec::ToShard& message, Effects* effects);
   void Send(ShardId shard, const codec::ToShard& message, Effects* effects);
   // Tells the shards, if anything in VersionState is not as they know it.
   void SendVersionState(Effects* effects);
@@ -212,6 +203,7 @@ class State {
 
   absl::Status StepsHold() const;
   absl::Status VersionsHold() const;
+  absl::Status RewindsHold() const;
   absl::Status PlacesHold() const;
 
   template <class A>
@@ -230,6 +222,11 @@ class State {
   StepId next_step_{1};
   PolicyVersion committed_version_;
   uint64_t last_request_ = 0;
+  Checkpoint checkpoint_;
+  PolicyVersion branch_begin_;      // the version that the current branch began with
+  Revision newest_revision_;        // ever given to a step
+  Revision fenced_revision_;        // of the old branches: later plans have a later one
+  std::deque<PastRewind> rewinds_;  // oldest first
 
   codec::VersionState versions_;
   Announcement published_;

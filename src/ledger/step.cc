@@ -141,6 +141,9 @@ void Step::Clear(std::vector<PayloadId>* dead_payloads) {
   rollouts_by_lag = {};
   reward_mean = 0;
   plan_hash = 0;
+  payload_bytes = 0;
+  retained = false;
+  served_again = false;
 }
 
 }  // namespace forebay::ledger

@@ -125,7 +125,12 @@ struct Step {
   std::vector<GroupRequest> requests;
   Totals totals;  // of what is held; final from the seal on
 
-  // From the seal on. After the commit only the mini-batches' totals are left of the plan.
+  uint64_t payload_bytes = 0;  // of the rollouts, from the commit on
+  bool retained = false;       // committed, with its plan and its payloads still there
+  bool served_again = false;   // taken back by a rewind, to be trained on as it was
+
+  // From the seal on. Once it is committed and not retained, only the mini-batches' totals are left
+  // of the plan.
   std::vector<PlannedMiniBatch> mini_batches;
   uint64_t filler_micro_batches = 0;
   std::vector<uint64_t> rollouts_by_lag;
@@ -156,7 +161,7 @@ struct Step {
   void Fields(A& a) {
     a(step, state, revision, generation, spec, train_version, next_version, failure, lost, groups,
       rollouts, sequences, requests, totals, mini_batches, filler_micro_batches, rollouts_by_lag,
-      reward_mean, plan_hash, written);
+      reward_mean, plan_hash, written, payload_bytes, retained, served_again);
   }
 };
 

@@ -55,9 +55,9 @@ absl::Status State::CheckOne(const AttachTrainer& c) const {
                                            generation_.value, " began"));
   }
   if (c.resume_step && *c.resume_step != next_step_) {
-    return absl::FailedPreconditionError(absl::StrCat("resume_step: ", c.resume_step->value,
-                                                      ", but the next step to commit is ",
-                                                      next_step_.value));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "resume_step: ", c.resume_step->value, ", but the next step to commit is ",
+        next_step_.value, *c.resume_step < next_step_ ? "; rewind to the checkpoint's step" : ""));
   }
   return absl::OkStatus();
 }

@@ -148,8 +148,12 @@ std::string Primary::Unpublished() const {
   const PolicyVersion published = state_.published().version;
   const PolicyVersion trained = state_.committed_version();
   if (!(published < trained)) return "";
-  std::string text = absl::StrCat("published version ", published.number, ", step ",
-                                  state_.next_step().value, " trains on version ", trained.number);
+  // After a rewind nothing of the new branch is there to be loaded.
+  const bool rewound = published.branch != trained.branch;
+  std::string text = rewound ? absl::StrCat("nothing is published since the rewind, step ")
+                             : absl::StrCat("published version ", published.number, ", step ");
+  absl::StrAppend(&text, state_.next_step().value, " trains on version ",
+                  rewound ? absl::StrCat(trained.branch, "/") : "", trained.number);
   const auto& pending = state_.pending();
   if (pending && !(pending->version < trained)) {
     return absl::StrCat(text, ", which is pending: publish it to go on");

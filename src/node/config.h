@@ -41,6 +41,7 @@ struct Config {
   uint64_t storage_log_pending_bytes_max = uint64_t{64} << 20;
   uint64_t storage_write_deadline_ms = 10'000;
   uint64_t storage_gc_grace_ms = 60'000;
+  uint64_t storage_retention_bytes_max = uint64_t{16} << 30;
   uint64_t limits_rollout_bytes_max = uint64_t{1} << 30;
   uint64_t limits_frame_bytes_max = uint64_t{4} << 20;
   uint64_t limits_stream_bytes_max = uint64_t{32} << 20;
@@ -58,6 +59,10 @@ struct Config {
   std::string log_format = "text";
   uint64_t shutdown_drain_ms = 5'000;
 
+  // In memory alone nothing stays after its commit.
+  uint64_t retention_bytes_max() const {
+    return storage_directory.empty() ? 0 : storage_retention_bytes_max;
+  }
   // What is kept back for groups that are about to complete; a sixteenth of the whole unless it is
   // set.
   uint64_t completion_reserve_bytes() const {

@@ -84,7 +84,12 @@ std::vector<ConfigEntry> StorageEntries() {
       {"storage.write_deadline_ms", K::kMilliseconds, &C::storage_write_deadline_ms, kFixed,
        "A write that takes longer is done again in another file, if others go on.", 100, kHourMs},
       {"storage.gc_grace_ms", K::kMilliseconds, &C::storage_gc_grace_ms, kFixed,
-       "How long a file of rollouts stays after the last one in it is used up.", 0, kHourMs}};
+       "How long a file of rollouts stays after the last one in it is used up.", 0, kHourMs},
+      {"storage.retention_bytes_max", K::kBytes, &C::storage_retention_bytes_max, kChangeable,
+       "Bytes of committed steps that stay on disk for a rewind with replay until a checkpoint "
+       "covers them; beyond it the oldest step's go, and such a rewind takes fresh rollouts. 0: "
+       "they go with the commit, as they always do without storage.directory.",
+       0, 1024 * kTiB}};
 }
 
 std::vector<ConfigEntry> LimitEntries() {

@@ -31,6 +31,10 @@ class DeadBytes {
   virtual absl::StatusOr<std::vector<PayloadId>> Recovered(const Named& named) = 0;
   // A step will fetch these.
   virtual void Want(const std::vector<PayloadId>& payloads) = 0;
+  // Nobody reads these for long, if ever.
+  virtual void Cool(const std::vector<PayloadId>& payloads) = 0;
+  // Bytes of committed steps that may stay for a rewind.
+  virtual uint64_t RetentionBytesMax() const { return 0; }
 };
 
 }  // namespace forebay::node

@@ -53,6 +53,7 @@ absl::Status Engine::Ledger::Begin(Journal* journal, LogPosition applied) {
   if (!opened.ok()) return opened.status();
   log = *std::move(opened);
   loop.emplace(&state, log.get(), this, applied);
+  loop->primary().SetRetentionBytesMax(engine->dead_->RetentionBytesMax());
   return absl::OkStatus();
 }
 
@@ -147,6 +148,10 @@ void Engine::Shard::OnDead(const std::vector<PayloadId>& payloads,
                            const std::vector<PayloadId>& contents) {
   if (!payloads.empty()) engine->dead_->FreePayloads(payloads);
   if (!contents.empty()) engine->dead_->FreeContents(contents);
+}
+
+void Engine::Shard::OnCold(const std::vector<PayloadId>& payloads) {
+  engine->dead_->Cool(payloads);
 }
 
 void Engine::Shard::SendToLedger(const codec::NumberedMessage& message) {
@@ -411,6 +416,38 @@ void Engine::Visit(Shard& shard, uint32_t wait_ms, std::unique_ptr<Round> round)
                 });
 }
 
+struct Engine::Snapshots {
+  std::vector<MachineSnapshot> taken;
+  SnapshotsDone done;
+};
+
+void Engine::Snapshot(SnapshotsDone done) {
+  auto snapshots = std::make_unique<Snapshots>();
+  snapshots->done = std::move(done);
+  NextSnapshot(std::move(snapshots));
+}
+
+void Engine::NextSnapshot(std::unique_ptr<Snapshots> snapshots) {
+  const size_t taken = snapshots->taken.size();
+  if (taken > shards_.size()) return snapshots->done(std::move(snapshots->taken));
+  const std::string machine = taken == 0 ? "ledger" : absl::StrCat("shard-", taken - 1);
+  auto next = [this, machine,
+               snapshots = std::move(snapshots)](absl::StatusOr<SnapshotPlace> place) mutable {
+    if (!place.ok()) return snapshots->done(place.status());
+    snapshots->taken.push_back({machine, *std::move(place)});
+    NextSnapshot(std::move(snapshots));
+  };
+  if (taken == 0) {
+    ledger_.serial.Post(
+        [this, next = std::move(next)]() mutable { ledger_.loop->Snapshot(std::move(next)); });
+  } else {
+    shards_[taken - 1]->serial.Post(
+        [s = shards_[taken - 1].get(), next = std::move(next)]() mutable {
+          s->loop->Snapshot(std::move(next));
+        });
+  }
+}
+
 void Engine::WatchStep(StepId step, uint32_t wait_ms, StepWatcher watcher) {
   ledger_.serial.Post([this, step, wait_ms, watcher = std::move(watcher)]() mutable {
     const bool at_once = wait_ms == 0 || ledger_.waits_ended;
@@ -477,6 +514,7 @@ void Engine::TickAll() {
     const uint64_t free_bytes = dead_->FreePayloadBytes();
     ledger::Primary& ledger = ledger_.loop->primary();
     ledger.SetPayloadBytesMax(dead_->PayloadBytesMax());
+    ledger.SetRetentionBytesMax(dead_->RetentionBytesMax());
     TickShards(free_bytes, ledger.HeldBack(free_bytes));
     ledger_.loop->Tick(now);
     ledger_.EndWaits(now);

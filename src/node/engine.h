@@ -120,6 +120,9 @@ class Engine {
     });
   }
 
+  // Snapshots every machine now, one after another: the ledger, then the shards.
+  void Snapshot(SnapshotsDone done);
+
   // Pushes that wait for a log.
   uint64_t pushes_held() const { return pushes_held_; }
 
@@ -184,6 +187,7 @@ class Engine {
     void OnReply(shard::Tag tag, shard::Reply&& reply) override;
     void OnDead(const std::vector<PayloadId>& payloads,
                 const std::vector<PayloadId>& contents) override;
+    void OnCold(const std::vector<PayloadId>& payloads) override;
     void SendToLedger(const codec::NumberedMessage& message) override;
     void AcknowledgeLedger(uint64_t number) override;
     void OnSummary(const codec::ReadySummary& summary) override;
@@ -217,12 +221,13 @@ class Engine {
 
   // An Acquire that goes round the shards.
   struct Round;
+  struct Snapshots;
+  void NextSnapshot(std::unique_ptr<Snapshots> snapshots);
   void AskWhoAnswered(std::unique_ptr<Round> round);
   void NextInRound(std::unique_ptr<Round> round);
   void Visit(Shard& shard, uint32_t wait_ms, std::unique_ptr<Round> round);
   DeadBytes::Named NamedByState() const;
-  // Each machine lets go of those that it names; the next start does it again if this one ends
-  // before.
+  // Each machine lets go of those that it names, or at the next start if this one ends before.
   void DropLost(const std::vector<PayloadId>& lost);
   static absl::Status LogFull(const std::string& machine, const LogQueue& queue);
   void TimerThread();

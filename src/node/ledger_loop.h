@@ -50,6 +50,8 @@ class LedgerLoop {
   LogPosition position() const { return proposed_.applied(); }
   size_t uncommitted() const { return proposed_.size(); }
   LogQueue log_queue() const { return proposed_.queue(); }
+  // Not while a command runs.
+  void Snapshot(SnapshotDone done) { proposed_.Snapshot(std::move(done)); }
 
  private:
   void Run(uint64_t now_ms);

@@ -6,9 +6,13 @@
 
 #include <cstdint>
 #include <deque>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "base/ids.h"
 
 namespace forebay::node {
@@ -19,6 +23,21 @@ struct LogQueue {
   uint64_t bytes_max = 0;  // 0: no limit
   bool full() const { return bytes_max > 0 && bytes >= bytes_max; }
 };
+
+// A state's snapshot on disk.
+struct SnapshotPlace {
+  LogPosition position;  // 0: nothing was ever logged, and nothing is there
+  uint64_t bytes = 0;
+  std::string file;
+};
+using SnapshotDone = absl::AnyInvocable<void(absl::StatusOr<SnapshotPlace>)>;
+
+// Of one machine of several.
+struct MachineSnapshot {
+  std::string machine;  // "ledger", "shard-0", ...
+  SnapshotPlace place;
+};
+using SnapshotsDone = absl::AnyInvocable<void(absl::StatusOr<std::vector<MachineSnapshot>>)>;
 
 template <class Command>
 class Log {
@@ -40,6 +59,13 @@ class Log {
   }
   // The state is at this position now; between two commands, a chance for a snapshot.
   virtual void Applied(LogPosition position) { (void)position; }
+  // Snapshots the state, which is at this position, whether it is time or not. `done` is called
+  // once, in the loop, perhaps before this returns; never if the log goes before.
+  virtual void Snapshot(LogPosition position, SnapshotDone done) {
+    (void)position;
+    done(absl::FailedPreconditionError(
+        "the run lives in memory alone: there is nowhere to put a snapshot (storage.directory)"));
+  }
 };
 
 // Keeps nothing: what is appended is committed at once, and gone with the process.
@@ -76,6 +102,9 @@ class Proposed {
 
   // Nothing is left to take for now.
   void Rest() { log_->Applied(applied_); }
+
+  // Of the state as it is now, between two commands.
+  void Snapshot(SnapshotDone done) { log_->Snapshot(applied_, std::move(done)); }
 
   LogPosition applied() const { return applied_; }
   LogQueue queue() const { return log_->queue(); }

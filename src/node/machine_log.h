@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "codec/archive.h"
@@ -65,7 +66,27 @@ class MachineLog final : public Log<Command> {
   }
 
   void Applied(LogPosition position) override {
+    applied_ = position;
     if (LogBytes() - snapshot_at_ < snapshot_log_bytes_ || snapshots_->busy()) return;
+    Write(position);
+  }
+  void Snapshot(LogPosition position, SnapshotDone done) override {
+    applied_ = position;
+    if (position == LogPosition()) return done(SnapshotPlace());
+    asked_.push_back(std::move(done));
+    // One that is under way may be older than the question.
+    if (!snapshots_->busy()) WriteAsked();
+  }
+
+ private:
+  static double SecondsSince(std::chrono::steady_clock::time_point begin) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+  // As stored, with padding. What was recovered counts, or a process that never lives long would
+  // let the log grow for ever.
+  uint64_t LogBytes() const { return recovered_bytes_ + writer_->use().bytes; }
+
+  void Write(LogPosition position) {
     snapshot_at_ = LogBytes();
     const auto begin = std::chrono::steady_clock::now();
     auto parts = std::make_shared<codec::Parts>();
@@ -81,23 +102,26 @@ class MachineLog final : public Log<Command> {
         });
     pause_seconds_ = SecondsSince(begin);
   }
-
- private:
-  static double SecondsSince(std::chrono::steady_clock::time_point begin) {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  void WriteAsked() {
+    answering_ = std::exchange(asked_, {});
+    Write(applied_);
   }
-  // As stored, with padding. What was recovered counts, or a process that never lives long would
-  // let the log grow for ever.
-  uint64_t LogBytes() const { return recovered_bytes_ + writer_->use().bytes; }
 
   // One that failed leaves the log as long as it is; the next comes in its time.
   void Snapshotted(const absl::StatusOr<LogPosition>& keep_from, const SnapshotTaken& taken) {
     if (keep_from.ok()) writer_->TruncateBefore(*keep_from);
-    if (!on_snapshot_) return;
-    if (keep_from.ok()) {
-      on_snapshot_(taken);
-    } else {
-      on_snapshot_(keep_from.status());
+    if (on_snapshot_ && keep_from.ok()) on_snapshot_(taken);
+    if (on_snapshot_ && !keep_from.ok()) on_snapshot_(keep_from.status());
+    Answer(taken.position, keep_from.status());
+    if (!asked_.empty()) WriteAsked();
+  }
+  void Answer(LogPosition position, const absl::Status& status) {
+    for (SnapshotDone& done : std::exchange(answering_, {})) {
+      if (!status.ok()) {
+        done(status);
+      } else {
+        done(SnapshotPlace{position, snapshots_->last_bytes(), snapshots_->PathOf(position)});
+      }
     }
   }
 
@@ -111,6 +135,9 @@ class MachineLog final : public Log<Command> {
   uint64_t snapshot_at_ = 0;  // LogBytes() when the last one began
   double pause_seconds_ = 0;  // of the last one
   std::string record_;        // keeps its memory
+  LogPosition applied_;
+  std::vector<SnapshotDone> asked_;      // wait for the next snapshot
+  std::vector<SnapshotDone> answering_;  // ... and for the one that is under way
 };
 
 }  // namespace forebay::node

@@ -81,6 +81,7 @@ void ShardLoop::Deliver() {
   if (!effects_.dead_payloads.empty() || !effects_.dead_contents.empty()) {
     port_->OnDead(effects_.dead_payloads, effects_.dead_contents);
   }
+  if (!effects_.cold_payloads.empty()) port_->OnCold(effects_.cold_payloads);
   for (const auto& message : effects_.to_ledger) port_->SendToLedger(message);
   if (effects_.acknowledge_ledger != 0) port_->AcknowledgeLedger(effects_.acknowledge_ledger);
   for (auto& [tag, reply] : effects_.replies) port_->OnReply(tag, std::move(reply));

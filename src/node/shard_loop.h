@@ -26,6 +26,8 @@ class ShardPort {
   virtual void OnReply(shard::Tag tag, shard::Reply&& reply) = 0;
   virtual void OnDead(const std::vector<PayloadId>& payloads,
                       const std::vector<PayloadId>& contents) = 0;
+  // Nobody reads these before a rewind.
+  virtual void OnCold(const std::vector<PayloadId>& payloads) = 0;
   virtual void SendToLedger(const codec::NumberedMessage& message) = 0;
   virtual void AcknowledgeLedger(uint64_t number) = 0;
   // What is ready has changed.
@@ -55,6 +57,8 @@ class ShardLoop {
   LogPosition position() const { return proposed_.applied(); }
   size_t uncommitted() const { return proposed_.size(); }
   LogQueue log_queue() const { return proposed_.queue(); }
+  // Not while a command runs.
+  void Snapshot(SnapshotDone done) { proposed_.Snapshot(std::move(done)); }
 
  private:
   void Run(uint64_t now_ms);

@@ -54,7 +54,8 @@ struct AttemptRecord {
 };
 static_assert(sizeof(AttemptRecord) <= 56, "the memory of a rollout is promised to users");
 
-enum class GroupState : uint8_t { kOpen, kReady, kReserved, kClosed };
+// kTrained: its step is committed, and its payloads stay for a rewind.
+enum class GroupState : uint8_t { kOpen, kReady, kReserved, kClosed, kTrained };
 
 // Why a group is closed, for those who still work on it.
 enum class CloseReason : uint8_t { kNone, kComplete, kTaskRemoved, kRewound, kBudget, kOperator };

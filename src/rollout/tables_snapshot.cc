@@ -29,7 +29,7 @@ bool SequencesHold(const std::vector<SequenceMeta>& sequences, const RolloutReco
 bool ValuesHold(const AttemptRecord& attempt) { return attempt.state <= AttemptState::kClosed; }
 
 bool ValuesHold(const GroupRecord& group) {
-  return group.state <= GroupState::kClosed && group.close_reason <= CloseReason::kOperator &&
+  return group.state <= GroupState::kTrained && group.close_reason <= CloseReason::kOperator &&
          group.advantage <= codec::AdvantageKind::kNone && group.attempts >= 1 &&
          group.attempts <= kAttemptsPerGroupMax;
 }

@@ -158,6 +158,9 @@ void Fill(node::LedgerLoop& loop, const ledger::Step& step, uint64_t now_ms, v1:
   for (const uint64_t count : step.rollouts_by_lag) out->add_rollouts_by_lag(count);
   out->set_groups_wanted(step.spec.groups);
   out->set_groups_reserved(static_cast<uint32_t>(step.totals.groups));
+  if (step.retained) out->set_retained_bytes(step.payload_bytes);
+  out->set_served_again(step.served_again);
+  ToWire(step.next_version, out->mutable_next_version());
 }
 
 void ListSteps(ServiceContext* context, v1::ListStepsRequest request,

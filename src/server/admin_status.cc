@@ -35,6 +35,11 @@ void Fill(const Observation& seen, v1::GetStatusResponse* out) {
   out->set_shards(seen.shards);
   ToWire(seen.published, out->mutable_published());
   out->set_next_step(seen.next_step);
+  ToWire(seen.train_version, out->mutable_train_version());
+  out->set_checkpoint(seen.checkpoint);
+  out->set_oldest_replay(seen.oldest_replay);
+  out->set_retained_bytes(seen.retained_bytes);
+  out->set_retained_bytes_max(seen.retained_bytes_max);
   out->set_payload_bytes(seen.payloads.budget.used_bytes);
   out->set_payload_bytes_max(seen.payloads.budget.bytes_max);
   out->set_actors(seen.actors_live);

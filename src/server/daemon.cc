@@ -141,6 +141,7 @@ void Daemon::AddServices() {
   AddEvalMethods(&context_, &methods_);
   AddStorageMethods(&context_, &methods_);
   AddVerifyMethods(&context_, &methods_);
+  AddRewindMethods(&context_, &methods_);
   AddStatusMethods(&context_, &methods_);
   ticker_.Add(kStorageLookMs, [this](uint64_t) { storage_->Tick(); });
   ticker_.Add(kLookMs, [this](uint64_t now_ms) { relief_.Tick(now_ms); });
@@ -169,6 +170,7 @@ void Daemon::AddServices() {
 void Daemon::Apply(const node::Config& changed) {
   storage_->payloads()->budget().SetLimits(changed.memory_payload_bytes_max,
                                            changed.completion_reserve_bytes());
+  storage_->SetRetentionBytesMax(changed.retention_bytes_max());
   context_.renew_interval_ms = changed.renew_interval_ms;
   SetLogLevel(changed.log_level);
 }

@@ -91,25 +91,31 @@ void AddSourceTotals(const SourceFacts& source, MetricFamilies* out) {
     out->Counter("forebay_leases_ended_total", "Leases that ended without a rollout, by how.",
                  D(count), {{"source", name}, {"how", how}});
   }
-  const std::pair<const char*, uint64_t> fates[] = {
-      {"accepted", c.accepted}, {"trained", c.trained}, {"evaluated", c.evaluated},
-      {"masked", c.masked},     {"late", c.late},       {"stale", c.stale}};
+  const std::pair<const char*, uint64_t> fates[] = {{"accepted", c.accepted},
+                                                    {"trained", c.trained + c.taken_back},
+                                                    {"evaluated", c.evaluated},
+                                                    {"masked", c.masked},
+                                                    {"late", c.late},
+                                                    {"stale", c.stale},
+                                                    {"taken_back", c.taken_back}};
   for (const auto& [fate, count] : fates) {
-    out->Counter(
-        "forebay_rollouts_total",
-        "Rollouts by fate; late and stale ones were refused, masked ones are trained in part.",
-        D(count), {{"source", name}, {"fate", fate}});
+    out->Counter("forebay_rollouts_total",
+                 "Rollouts by fate; late and stale ones were refused, masked ones are trained in "
+                 "part; those "
+                 "that a rewind took back had been trained.",
+                 D(count), {{"source", name}, {"fate", fate}});
   }
   for (size_t i = 0; i < shard::kDropReasons; ++i) {
     out->Counter("forebay_rollouts_dropped_total",
                  "Accepted rollouts that were not trained, by reason.", D(c.dropped[i]),
                  {{"source", name}, {"reason", shard::Name(static_cast<shard::DropReason>(i))}});
   }
-  const std::pair<const char*, uint64_t> groups[] = {{"begun", c.groups_begun},
-                                                     {"complete", c.groups_complete},
-                                                     {"filtered", c.groups_filtered},
-                                                     {"dropped", c.groups_dropped},
-                                                     {"trained", c.groups_trained}};
+  const std::pair<const char*, uint64_t> groups[] = {
+      {"begun", c.groups_begun},
+      {"complete", c.groups_complete},
+      {"filtered", c.groups_filtered},
+      {"dropped", c.groups_dropped},
+      {"trained", c.groups_trained + c.groups_taken_back}};
   for (const auto& [event, count] : groups) {
     out->Counter("forebay_groups_total", "Groups by event.", D(count),
                  {{"source", name}, {"event", event}});
@@ -117,7 +123,7 @@ void AddSourceTotals(const SourceFacts& source, MetricFamilies* out) {
   out->Counter("forebay_tokens_total", "Tokens of rollouts that came in, and of those trained.",
                D(c.tokens_accepted), {{"source", name}, {"stage", "accepted"}});
   out->Counter("forebay_tokens_total", "Tokens of rollouts that came in, and of those trained.",
-               D(c.tokens_trained), {{"source", name}, {"stage", "trained"}});
+               D(c.tokens_trained + c.tokens_taken_back), {{"source", name}, {"stage", "trained"}});
   out->Gauge("forebay_reward_sum", "Sum of the training rewards of all rewarded rollouts.",
              c.reward_sum, {{"source", name}});
   out->Counter("forebay_rewarded_total", "Rollouts with their reward.", D(c.rewarded),
@@ -243,14 +249,26 @@ void AddSnapshots(const Observation& seen, MetricFamilies* out) {
 void AddSteps(const Observation& seen, MetricFamilies* out) {
   const auto& c = seen.ledger;
   const std::pair<const char*, uint64_t> events[] = {
-      {"opened", c.steps_opened},       {"sealed", c.steps_sealed},
-      {"replanned", c.steps_replanned}, {"committed", c.steps_committed},
-      {"aborted", c.steps_aborted},     {"unpackable", c.steps_unpackable},
-      {"damaged", c.steps_damaged}};
+      {"opened", c.steps_opened},         {"sealed", c.steps_sealed},
+      {"replanned", c.steps_replanned},   {"committed", c.steps_committed},
+      {"aborted", c.steps_aborted},       {"unpackable", c.steps_unpackable},
+      {"damaged", c.steps_damaged},       {"released", c.steps_released},
+      {"taken_back", c.steps_taken_back}, {"served_again", c.steps_served_again}};
   for (const auto& [event, count] : events) {
     out->Counter("forebay_steps_total", "Steps by event.", D(count), {{"event", event}});
   }
   out->Gauge("forebay_next_step", "The next step to commit.", D(seen.next_step));
+  out->Gauge("forebay_checkpoint", "The newest step that the trainer's checkpoint covers.",
+             D(seen.checkpoint));
+  out->Gauge("forebay_retained_bytes", "Payloads of committed steps that stay for a rewind.",
+             D(seen.retained_bytes));
+  out->Gauge("forebay_retained_bytes_limit", "storage.retention_bytes_max.",
+             D(seen.retained_bytes_max));
+  out->Gauge("forebay_retained_steps", "Committed steps that can be served again.",
+             D(seen.retained_steps));
+  out->Counter("forebay_rewinds_total", "Rewinds.", D(c.rewinds));
+  out->Gauge("forebay_branch", "Branch of versions; a rewind begins one.",
+             seen.train_version.branch);
   uint64_t waited_ms = 0;
   for (const auto& step : seen.steps) {
     if (!step.waiting.empty()) waited_ms = std::max(waited_ms, step.waited_ms);

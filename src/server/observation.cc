@@ -38,6 +38,9 @@ void Add(const shard::SourceCounters& from, shard::SourceCounters* to) {
   to->groups_dropped += from.groups_dropped;
   to->groups_trained += from.groups_trained;
   to->tasks_quarantined += from.tasks_quarantined;
+  to->groups_taken_back += from.groups_taken_back;
+  to->taken_back += from.taken_back;
+  to->tokens_taken_back += from.tokens_taken_back;
   to->tokens_accepted += from.tokens_accepted;
   to->tokens_trained += from.tokens_trained;
   to->reward_sum += from.reward_sum;
@@ -113,6 +116,11 @@ void LookAtLedger(node::LedgerLoop& loop, uint64_t now_ms, Observation* out) {
   LookAtSteps(loop, now_ms, out);
   out->logs.push_back({"ledger", loop.log_queue()});
   out->next_step = state.next_step().value;
+  out->checkpoint = state.checkpoint().step.value;
+  out->oldest_replay = state.oldest_replay().value;
+  out->retained_bytes = state.retained_bytes();
+  out->retained_steps = state.retained_steps();
+  out->train_version = state.committed_version();
   out->unpublished = loop.primary().Unpublished();
   out->published = state.published().version;
   out->has_pending = state.pending().has_value();
@@ -257,6 +265,7 @@ void Observe(ServiceContext* context, std::function<void(std::shared_ptr<Observa
       out->storage.trouble_ms = now_ms - since_ms;
     }
   }
+  out->retained_bytes_max = context->storage->RetentionBytesMax();
   out->pushes_held = context->engine->pushes_held();
   out->contents = context->contents->use();
   out->process = ReadProcess();

@@ -93,6 +93,12 @@ struct Observation {
   uint64_t table_bytes = 0;
   ClientUsage actor_usage;  // of live actors together
 
+  uint64_t checkpoint = 0;      // the newest step that one covers
+  uint64_t oldest_replay = 0;   // the oldest step after which all can be served again
+  uint64_t retained_bytes = 0;  // of committed steps
+  uint64_t retained_steps = 0;
+  uint64_t retained_bytes_max = 0;
+  PolicyVersion train_version;   // of the next step
   std::vector<StepFacts> steps;  // live ones, oldest first
   uint64_t next_step = 0;
   std::string unpublished;      // what has to be published for admission to go on

@@ -32,6 +32,8 @@ const char* Name(shard::GroupState state) {
       return "ready";
     case shard::GroupState::kReserved:
       return "reserved";
+    case shard::GroupState::kTrained:
+      return "trained";
     case shard::GroupState::kClosed:
       return "closed";
   }
@@ -39,11 +41,11 @@ const char* Name(shard::GroupState state) {
 }
 
 absl::Status CheckState(const std::string& state) {
-  for (const char* known : {"", "held", "ready", "reserved"}) {
+  for (const char* known : {"", "held", "ready", "reserved", "trained"}) {
     if (state == known) return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("state: is '", state.substr(0, 64), "'; held, ready, reserved or ''"));
+      absl::StrCat("state: is '", state.substr(0, 64), "'; held, ready, reserved, trained or ''"));
 }
 
 absl::Status CheckBounds(const v1::ListRolloutsRequest& request) {

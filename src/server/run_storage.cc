@@ -63,7 +63,10 @@ uint64_t TaskContentHash(std::string_view payload, std::string_view attributes) 
 }
 
 RunStorage::RunStorage(const node::Config& config, uint64_t run)
-    : run_(run), directory_(config.storage_directory), contents_(config.memory_task_bytes_max) {}
+    : run_(run),
+      retention_bytes_max_(config.retention_bytes_max()),
+      directory_(config.storage_directory),
+      contents_(config.memory_task_bytes_max) {}
 
 absl::StatusOr<std::unique_ptr<RunStorage>> RunStorage::Open(const node::Config& config,
                                                              uint64_t new_run, Failed failed) {

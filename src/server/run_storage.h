@@ -4,6 +4,7 @@
 // Thread-safe after Open. It outlives the engine.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -95,6 +96,9 @@ class RunStorage final : public node::DeadBytes {
   void FreePayloads(const std::vector<PayloadId>& ids) override { payloads_->Free(ids); }
   void FreeContents(const std::vector<PayloadId>& ids) override { contents_.Kill(ids); }
   void Want(const std::vector<PayloadId>& ids) override { payloads_->Want(ids); }
+  void Cool(const std::vector<PayloadId>& ids) override { payloads_->Cool(ids); }
+  uint64_t RetentionBytesMax() const override { return retention_bytes_max_; }
+  void SetRetentionBytesMax(uint64_t bytes) { retention_bytes_max_ = bytes; }
   uint64_t FreePayloadBytes() const override;
   // With a disk behind it memory limits no step.
   uint64_t PayloadBytesMax() const override {
@@ -113,6 +117,7 @@ class RunStorage final : public node::DeadBytes {
   void OnSnapshot(std::string_view machine, const absl::StatusOr<node::SnapshotTaken>& taken);
 
   uint64_t run_;
+  std::atomic<uint64_t> retention_bytes_max_;
   std::string directory_;
   std::vector<std::string> notes_;
   std::vector<std::string> losses_;  // acknowledged, and not found at the start

@@ -11,6 +11,7 @@
 #include "server/log.h"
 #include "server/policy_messages.h"
 #include "server/put_columns.h"
+#include "server/rewind.h"
 #include "server/services.h"
 #include "server/step_messages.h"
 #include "server/wire_ids.h"
@@ -262,6 +263,30 @@ void PublishVersion(ServiceContext* context, v1::PublishVersionRequest request,
   AskForStatus(context, std::move(command), std::move(responder));
 }
 
+void CheckpointStep(ServiceContext* context, v1::CheckpointStepRequest request,
+                    TypedResponder<v1::CheckpointStepResponse> responder) {
+  context->engine->AskLedger<ledger::CheckpointReply>(
+      ledger::CheckpointStep{.generation = Generation(request.generation()),
+                             .step = StepId(request.step())},
+      [step = request.step(),
+       answer = Share(std::move(responder))](ledger::CheckpointReply&& reply) {
+        if (!reply.status.ok()) return answer->Fail(reply.status);
+        Log(LogLevel::kInfo, "checkpoint", {{"step", step}, {"newest", reply.checkpoint.value}});
+        v1::CheckpointStepResponse response;
+        response.set_checkpoint(reply.checkpoint.value);
+        answer->Reply(response);
+      });
+}
+
+void RewindByTrainer(ServiceContext* context, v1::RewindRequest request,
+                     TypedResponder<v1::RewindResponse> responder) {
+  if (request.generation() == 0) {
+    return responder.Fail(
+        absl::InvalidArgumentError("generation: is 0; attach, or use AdminService.Rewind"));
+  }
+  Rewind(context, std::move(request), std::move(responder));
+}
+
 template <class Request, class Response>
 void Add(MethodTable* methods, ServiceContext* context, const char* name,
          void (*handler)(ServiceContext*, Request, TypedResponder<Response>)) {
@@ -284,6 +309,8 @@ void AddTrainerService(ServiceContext* context, MethodTable* methods) {
   Add(methods, context, "AbortStep", &AbortStep);
   Add(methods, context, "PublishVersion", &PublishVersion);
   Add(methods, context, "PutColumns", &PutColumns);
+  Add(methods, context, "CheckpointStep", &CheckpointStep);
+  Add(methods, context, "Rewind", &RewindByTrainer);
 }
 
 }  // namespace forebay::server

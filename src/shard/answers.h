@@ -90,6 +90,8 @@ struct Effects {
   std::vector<TaggedReply> replies;
   // Payloads that no state names any more; their bytes may be freed.
   std::vector<PayloadId> dead_payloads;
+  // Payloads that nobody wants before a rewind: they need no memory.
+  std::vector<PayloadId> cold_payloads;
   // Task contents that lost to an earlier add of the same task.
   std::vector<PayloadId> dead_contents;
   // To be sent to the ledger, in order.
@@ -101,6 +103,7 @@ struct Effects {
   void Clear() {
     replies.clear();
     dead_payloads.clear();
+    cold_payloads.clear();
     dead_contents.clear();
     to_ledger.clear();
     acknowledge_ledger = 0;

@@ -23,8 +23,9 @@ Refusal CheckVersion(PolicyVersion version, const codec::VersionState& versions,
         PushResult::kStale, "versions",
         absl::StrCat("version ", Text(version), "; the evaluation is of ", Text(*pinned)));
   }
+  // Before the first version of a branch is announced, all of it is from the future.
   if (version.branch > versions.branch ||
-      (version.branch == versions.branch && version.number > versions.announced.number)) {
+      (version.branch == versions.branch && version > versions.announced)) {
     return Invalid("versions",
                    absl::StrCat("version ", Text(version), " was never announced; the newest is ",
                                 Text(versions.announced)));

@@ -60,11 +60,29 @@ struct SourceCounters {
   uint64_t groups_dropped = 0;
   uint64_t groups_trained = 0;
   uint64_t tasks_quarantined = 0;
+  // That had been trained before a rewind; with what is trained these never go down.
+  uint64_t groups_taken_back = 0;
+  uint64_t taken_back = 0;
+  uint64_t tokens_taken_back = 0;
   // Sums for means.
   uint64_t tokens_accepted = 0;
   uint64_t tokens_trained = 0;
   double reward_sum = 0;  // over `rewarded`, in order of completion
   uint64_t rewarded = 0;
+
+  void AddTrained(uint64_t groups, uint64_t rollouts, uint64_t tokens) {
+    groups_trained += groups;
+    trained += rollouts;
+    tokens_trained += tokens;
+  }
+  void TakeBackTrained(uint64_t groups, uint64_t rollouts, uint64_t tokens) {
+    groups_trained -= groups;
+    trained -= rollouts;
+    tokens_trained -= tokens;
+    groups_taken_back += groups;
+    taken_back += rollouts;
+    tokens_taken_back += tokens;
+  }
 
   template <class A>
   void Fields(A& a) {
@@ -72,7 +90,8 @@ struct SourceCounters {
       trained, evaluated);
     for (uint64_t& d : dropped) a(d);
     a(baseline_only, masked, groups_begun, groups_complete, groups_filtered, groups_dropped,
-      groups_trained, tasks_quarantined, tokens_accepted, tokens_trained, reward_sum, rewarded);
+      groups_trained, tasks_quarantined, groups_taken_back, taken_back, tokens_taken_back,
+      tokens_accepted, tokens_trained, reward_sum, rewarded);
   }
 };
 

@@ -3,7 +3,7 @@
 // A ready group goes on with the rollouts that are left, under the baseline that was fixed when it
 // completed; one with too few is dropped as short. In an incomplete group the attempt is done
 // again. What a step holds is for the ledger to give back: until then it may be trained, by ranks
-// that have its bytes already.
+// that have its bytes already. What stays of a committed step is for the ledger to let go.
 #include <algorithm>
 #include <map>
 
@@ -23,6 +23,10 @@ using rollout::RolloutRecord;
 namespace {
 
 std::string Hex(uint64_t id) { return absl::StrCat("0x", absl::Hex(id)); }
+
+bool OfAStep(const rollout::GroupRecord& group) {
+  return group.state == GroupState::kReserved || group.state == GroupState::kTrained;
+}
 
 }  // namespace
 
@@ -82,14 +86,14 @@ void Machine::Run(const DropDamaged& c, Tag tag, Effects* effects) {
   CountReply reply;
   // A group's all at once, so that none of them is counted as short.
   std::map<uint32_t, std::vector<uint32_t>> by_group;
-  std::map<StepId, std::vector<RolloutId>> reserved;
+  std::map<StepId, std::vector<RolloutId>> of_steps;
   for (const DamagedPayload& lost : c.payloads) {
     const uint32_t r = MarkDamaged(lost, effects);
     if (r == kNone) continue;
     ++reply.count;
     const uint32_t group = tables_.attempt(tables_.rollout(r).attempt).group;
-    if (tables_.group(group).state == GroupState::kReserved) {
-      reserved[tables_.group(group).step].push_back(tables_.IdOfRollout(r));
+    if (OfAStep(tables_.group(group))) {
+      of_steps[tables_.group(group).step].push_back(tables_.IdOfRollout(r));
     } else {
       by_group[group].push_back(r);
     }
@@ -97,7 +101,7 @@ void Machine::Run(const DropDamaged& c, Tag tag, Effects* effects) {
   for (const auto& [group, rollouts] : by_group) {
     TakeOut(group, rollouts, DropReason::kDamaged, effects);
   }
-  for (auto& [step, rollouts] : reserved) {
+  for (auto& [step, rollouts] : of_steps) {
     Send(codec::RolloutsLost{step, std::move(rollouts)}, effects);
   }
   AddReply(std::move(reply), tag, effects);
@@ -127,6 +131,11 @@ absl::Status Machine::CheckDrop(const DropByOperator& c) const {
       return absl::FailedPreconditionError(absl::StrCat(
           "rollout_ids: ", Hex(id.value), " is reserved by step ", tables_.group(group).step.value,
           "; it can be dropped when that is aborted"));
+    }
+    if (tables_.group(group).state == GroupState::kTrained) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "rollout_ids: ", Hex(id.value), " is trained, by step ", tables_.group(group).step.value,
+          "; it stays for a rewind until a checkpoint covers that"));
     }
   }
   return absl::OkStatus();

@@ -1,6 +1,7 @@
 // The life of a group: leases that end, completion, filters, drops, closing.
 //
-// A group is open, then ready, reserved by a step, and closed; it may be closed from each of these.
+// A group is open, then ready, reserved by a step, trained if its payloads stay for a rewind, and
+// closed; it may be closed from each of these.
 // `LeaveList` takes it out of the list of its state; the state changes when it enters the next
 // list.
 #include <algorithm>
@@ -35,6 +36,12 @@ DropReason ReasonOf(rollout::FilterResult filter) {
       break;
   }
   return DropReason::kFilteredEqual;
+}
+
+void LeaveStep(GroupTable& groups, uint32_t slot, std::vector<StepHold>* holds) {
+  StepHold* hold = FindHold(holds, groups[slot].step);
+  hold->groups.Remove(groups, slot);
+  if (hold->groups.empty()) holds->erase(holds->begin() + (hold - holds->data()));
 }
 
 }  // namespace
@@ -128,6 +135,7 @@ void Machine::Complete(uint32_t slot, Effects* effects) {
   const rollout::Baseline baseline = rollout::MeasureBaseline(rewards_);
   const rollout::FilterResult filter = rollout::FilterGroup(settings, baseline, longest);
   stats.filtered = filter != rollout::FilterResult::kKeep;
+  history_.Note(group.task, curriculum_);
   curriculum_.GroupFinished(group.task, stats);
   if (group.attempts > group.rewarded) {
     curriculum_.CountLost(group.task.source(), group.attempts - group.rewarded);
@@ -238,12 +246,14 @@ void Machine::DropGroup(uint32_t slot, DropReason reason, CloseReason close, Eff
   LeaveList(slot);
   if (group.eval != kNone) DropEvalGroup(slot);
   if (open) curriculum_.GroupDropped(group.task);
+  if (reason == DropReason::kRewound) curriculum_.Again(group.task);
   // What grew too old, or was ready for steps that do not come, does not lower the expected
   // survival: that would admit more, which would fare no better.
   const bool ready_in_vain =
       !open && (reason == DropReason::kShort || reason == DropReason::kBudget ||
                 reason == DropReason::kOperator);
-  if (reason != DropReason::kStale && !ready_in_vain) {
+  const bool blameless = reason == DropReason::kStale || reason == DropReason::kRewound;
+  if (!blameless && !ready_in_vain) {
     curriculum_.CountLost(group.task.source(), open ? group.attempts : group.held());
   }
   tables_.ForEachRollout(slot, [&](uint32_t r) { DropRollout(r, reason, effects); });
@@ -258,13 +268,11 @@ void Machine::LeaveList(uint32_t slot) {
       return source.open.Remove(tables_.groups(), slot);
     case GroupState::kReady:
       return source.ready.Remove(tables_.groups(), slot);
-    case GroupState::kReserved: {
-      StepHold* hold = FindHold(group.step);
-      hold->groups.Remove(tables_.groups(), slot);
+    case GroupState::kReserved:
       --source.reserved_groups;
-      if (hold->groups.empty()) holds_.erase(holds_.begin() + (hold - holds_.data()));
-      return;
-    }
+      return LeaveStep(tables_.groups(), slot, &holds_);
+    case GroupState::kTrained:
+      return LeaveStep(tables_.groups(), slot, &retained_);
     case GroupState::kClosed:
       return closed_.Remove(tables_.groups(), slot);
   }

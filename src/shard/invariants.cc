@@ -20,7 +20,7 @@ namespace {
 // What the groups of one source add up to.
 struct Sums {
   uint64_t open = 0, ready = 0, reserved = 0;
-  uint64_t held = 0, in_reserve = 0;
+  uint64_t held = 0, in_reserve = 0, trained = 0;
   uint64_t unfinished = 0, leased = 0, credits = 0, unpublished = 0;
   uint64_t bytes = 0;
 };
@@ -30,7 +30,9 @@ void AddGroup(const rollout::Tables& tables, uint32_t slot, Sums* sums) {
   sums->open += group.state == GroupState::kOpen;
   sums->ready += group.state == GroupState::kReady;
   sums->reserved += group.state == GroupState::kReserved;
-  (group.state == GroupState::kReserved ? sums->in_reserve : sums->held) += group.held();
+  (group.state == GroupState::kReserved  ? sums->in_reserve
+   : group.state == GroupState::kTrained ? sums->trained
+                                         : sums->held) += group.held();
   sums->unfinished += uint64_t{group.pending} + group.leased;
   sums->leased += group.leased;
   sums->credits += group.credits;
@@ -43,6 +45,7 @@ const char* Different(const Sums& sums, const SourceState& source) {
   if (sums.ready != source.ready.size()) return "ready groups are miscounted";
   if (sums.reserved != source.reserved_groups) return "reserved groups are miscounted";
   if (sums.held != c.held || sums.in_reserve != c.reserved) return "held rollouts are miscounted";
+  if (sums.trained > c.trained) return "trained rollouts are miscounted";
   if (sums.unfinished != source.unfinished) return "unfinished attempts are miscounted";
   if (sums.leased != source.leased.total()) return "leases are miscounted";
   if (sums.credits + sums.unpublished != source.outstanding) return "admission is miscounted";
@@ -50,6 +53,22 @@ const char* Different(const Sums& sums, const SourceState& source) {
   for (uint64_t d : c.dropped) dropped += d;
   if (c.accepted != c.held + c.reserved + c.trained + c.evaluated + dropped) {
     return "an accepted rollout is not exactly one of held, reserved, trained, evaluated, dropped";
+  }
+  return "";
+}
+
+// Of steps that hold groups in this state; adds up how many.
+const char* CheckHolds(const GroupTable& groups, const std::vector<StepHold>& holds,
+                       GroupState state, uint64_t* listed) {
+  for (size_t i = 0; i < holds.size(); ++i) {
+    const StepHold& hold = holds[i];
+    if (hold.groups.empty() || (i > 0 && holds[i - 1].step >= hold.step))
+      return "steps are out of order";
+    const bool fit = hold.groups.Walk(groups, [&](uint32_t slot) {
+      return groups[slot].state == state && groups[slot].step == hold.step;
+    });
+    if (!fit) return "a list of a step's groups is broken";
+    *listed += hold.groups.size();
   }
   return "";
 }
@@ -104,15 +123,10 @@ std::string Machine::CheckLists() const {
     if (!queue_holds(evals_[i].queue, i))
       return "a list of an evaluation's pending groups is broken";
   }
-  for (size_t i = 0; i < holds_.size(); ++i) {
-    const StepHold& hold = holds_[i];
-    if (hold.groups.empty() || (i > 0 && holds_[i - 1].step >= hold.step))
-      return "steps are out of order";
-    const bool holds = hold.groups.Walk(groups, [&](uint32_t slot) {
-      return groups[slot].state == GroupState::kReserved && groups[slot].step == hold.step;
-    });
-    if (!holds) return "a list of reserved groups is broken";
-    listed += hold.groups.size();
+  for (const auto& [holds, state] :
+       {std::pair(&holds_, GroupState::kReserved), std::pair(&retained_, GroupState::kTrained)}) {
+    const char* broken = CheckHolds(groups, *holds, state, &listed);
+    if (broken[0] != '\0') return broken;
   }
   if (!closed_.Walk(groups, in_state(GroupState::kClosed)))
     return "the list of closed groups is broken";
@@ -215,11 +229,18 @@ std::string Machine::CheckInvariants() const {
     std::string result = (this->*check)();
     if (!result.empty()) return result;
   }
-  uint64_t held = 0;
+  if (broken = history_.Check(curriculum_); broken[0] != '\0') return broken;
+  uint64_t held = 0, retained = 0;
   for (uint32_t slot = 0; slot < tables_.rollouts().size(); ++slot) {
-    if (tables_.rollouts().InUse(slot)) held += tables_.rollout(slot).payload_bytes;
+    if (!tables_.rollouts().InUse(slot)) continue;
+    const RolloutRecord& rollout = tables_.rollout(slot);
+    const uint32_t group = tables_.attempt(rollout.attempt).group;
+    const bool trained = tables_.group(group).state == GroupState::kTrained;
+    (trained ? retained : held) += rollout.payload_bytes;
   }
-  if (held != payload_bytes_) return "payload bytes are miscounted";
+  if (held != payload_bytes_ || retained != retained_bytes_) {
+    return "payload bytes are miscounted";
+  }
   return put_groups_.size() == put_group_order_.size() ? "" : "pushed groups are miscounted";
 }
 

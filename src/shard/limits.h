@@ -10,6 +10,8 @@ namespace forebay::shard {
 // Closed groups that are remembered, so that a repeated push gets its first answer again: the last
 // few seconds of a fast run.
 inline constexpr uint32_t kClosedGroupsMax = 16'384;
+// Finished groups whose effect on a task's statistics a rewind can undo: 12 MB.
+inline constexpr uint32_t kTaughtMax = 262'144;
 // Request ids of PutGroup that are remembered.
 inline constexpr uint32_t kPutGroupsRemembered = 65'536;
 inline constexpr uint32_t kSessionsMax = 65'536;

@@ -23,6 +23,7 @@
 #include "shard/admission.h"
 #include "shard/check_rollout.h"
 #include "shard/eval_run.h"
+#include "shard/history.h"
 #include "shard/sessions.h"
 #include "shard/source_state.h"
 #include "shard/state.h"
@@ -51,6 +52,7 @@ class Machine {
   const codec::PeerOutbox& outbox() const { return outbox_; }
   const codec::PeerInbox& inbox() const { return inbox_; }
   uint64_t payload_bytes() const { return payload_bytes_; }
+  uint64_t retained_bytes() const { return retained_bytes_; }
   uint64_t memory_bytes() const;
   const codec::SourceSettings& SettingsOf(SourceId source) const {
     const curriculum::Source* const found = curriculum_.source(source);
@@ -175,18 +177,20 @@ class Machine {
   void TakeOut(uint32_t group, const std::vector<uint32_t>& rollouts, DropReason reason,
                Effects* effects);
 
-  // The ledger's messages (steps.cc, versions.cc).
+  // The ledger's messages (steps.cc, rewind.cc, versions.cc).
   void Run(const codec::SourceChanged& m, Effects* effects);
   void Run(const codec::VersionState& m, Effects* effects);
   void Run(const codec::Reserve& m, Effects* effects);
   void Run(const codec::Unreserve& m, Effects* effects);
   void Run(const codec::StepCommitted& m, Effects* effects);
   void Run(const codec::StepReplanned& m, Effects* effects);
+  void Run(const codec::StepsReleased& m, Effects* effects);
+  void Run(const codec::StepsCovered& m, Effects* effects);
+  void Run(const codec::Rewound& m, Effects* effects);
   void Send(codec::ToLedger message, Effects* effects);
   uint32_t YoungestOpen(const std::vector<SourceId>& spared) const;
   uint32_t StalestReady(const std::vector<SourceId>& spared) const;
   StepHold* FindHold(StepId step);
-  StepHold& HoldOf(StepId step, Revision revision);
   Verdict Judge(uint32_t rollout, const codec::SourceSettings& settings, uint32_t max_lag,
                 uint32_t train) const;
   bool Cull(uint32_t group, uint32_t max_lag, uint32_t train, Effects* effects);
@@ -196,7 +200,11 @@ class Machine {
   uint32_t OldestReady(const codec::Reserve& m) const;
   void ReserveGroup(uint32_t group, StepHold& hold);
   void GiveBack(uint32_t group, Effects* effects);
-  void CommitGroup(uint32_t group, PolicyVersion next, Effects* effects);
+  void CommitGroup(uint32_t group, const codec::StepCommitted& m, Effects* effects);
+  // A trained group's payloads go; and it is as it was before its step's commit.
+  void ReleaseGroup(uint32_t group, Effects* effects);
+  void TakeBackGroup(uint32_t group, Revision revision);
+  void DropHolds(StepId served_again, Effects* effects);
   void RaiseFloor(uint32_t number, Effects* effects);
   void CullReady(Effects* effects);
   void ChangeBranch(Effects* effects);
@@ -214,13 +222,16 @@ class Machine {
   Sessions sessions_;
   std::vector<SourceState> sources_;  // by id
   std::vector<EvalRun> evals_;
-  std::vector<StepHold> holds_;  // by step; none is empty
+  std::vector<StepHold> holds_;     // by step; none is empty
+  std::vector<StepHold> retained_;  // committed steps whose payloads stay, likewise
+  History history_;
   std::vector<Unpublished> unpublished_;
   rollout::OrderList closed_;  // oldest first
   codec::VersionState versions_;
   uint32_t train_floor_ = 0;
   uint64_t sequence_ = 0;  // of beginnings, completions and evaluation runs
   uint64_t payload_bytes_ = 0;
+  uint64_t retained_bytes_ = 0;
   Prng prng_;
   codec::PeerOutbox outbox_;
   codec::PeerInbox inbox_;

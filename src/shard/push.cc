@@ -94,6 +94,11 @@ PushOutcome Machine::PutFound(uint32_t slot, const RolloutMeta& meta, PayloadId*
   PolicyVersion assigned = VersionOf(slot);
   const codec::SourceSettings& settings = SettingsOfGroup(attempt.group);
   if (Refusal refusal = CheckRollout(meta, settings, versions_, eval ? &assigned : nullptr)) {
+    // Done with weights of an abandoned branch: it is to be done again.
+    if (refusal->result == PushResult::kStale && !eval && attempt.state == AttemptState::kLeased) {
+      ++SourceOf(attempt.group).counters.stale;
+      Requeue(slot);
+    }
     return *std::move(refusal);
   }
   if (attempt.partial != PayloadId()) {

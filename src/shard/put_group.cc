@@ -36,6 +36,12 @@ std::vector<PushOutcome> Machine::CheckPutGroup(const PutGroup& c) const {
   if (settings.purpose != codec::Purpose::kTrain) {
     return RefuseAll(c, "group.source", absl::StrCat("\"", settings.name, "\" is for evaluation"));
   }
+  if (versions_.published.branch != versions_.branch) {
+    return std::vector<PushOutcome>(
+        std::max<size_t>(c.rollouts.size(), 1),
+        Refuse(PushResult::kStale, "versions",
+               absl::StrCat("no version of branch ", versions_.branch, " is published yet")));
+  }
   if (c.rollouts.empty() || c.rollouts.size() > rollout::kAttemptsPerGroupMax) {
     return RefuseAll(
         c, "rollouts",

@@ -5,7 +5,7 @@
 namespace forebay::shard {
 namespace {
 
-constexpr uint32_t kFormat = 2;
+constexpr uint32_t kFormat = 3;
 
 }  // namespace
 
@@ -16,8 +16,9 @@ void Machine::Snapshot(codec::Writer& writer) const {
   sessions_.Snapshot(writer);
   const std::vector<std::pair<uint64_t, GroupId>> put_groups(put_group_order_.begin(),
                                                              put_group_order_.end());
-  writer(sources_, evals_, holds_, unpublished_, closed_, versions_, train_floor_, sequence_,
-         payload_bytes_, prng_.state(), outbox_, inbox_, put_groups);
+  writer(sources_, evals_, holds_, retained_, history_, unpublished_, closed_, versions_,
+         train_floor_, sequence_, payload_bytes_, retained_bytes_, prng_.state(), outbox_, inbox_,
+         put_groups);
 }
 
 bool Machine::Restore(codec::Reader& reader) {
@@ -32,8 +33,9 @@ bool Machine::Restore(codec::Reader& reader) {
   std::vector<std::pair<uint64_t, GroupId>> put_groups;
   bool ok = curriculum_.Restore(reader) && tables_.Restore(reader) && sessions_.Restore(reader);
   if (ok) {
-    reader(sources_, evals_, holds_, unpublished_, closed_, versions_, train_floor_, sequence_,
-           payload_bytes_, prng, outbox_, inbox_, put_groups);
+    reader(sources_, evals_, holds_, retained_, history_, unpublished_, closed_, versions_,
+           train_floor_, sequence_, payload_bytes_, retained_bytes_, prng, outbox_, inbox_,
+           put_groups);
   }
   prng_.set_state(prng);
   put_group_order_.assign(put_groups.begin(), put_groups.end());

@@ -46,6 +46,7 @@ const codec::VersionState& State::versions() const { return machine_->versions()
 const codec::PeerOutbox& State::to_ledger() const { return machine_->outbox(); }
 uint64_t State::from_ledger() const { return machine_->inbox().last(); }
 uint64_t State::payload_bytes() const { return machine_->payload_bytes(); }
+uint64_t State::retained_bytes() const { return machine_->retained_bytes(); }
 uint64_t State::memory_bytes() const { return machine_->memory_bytes(); }
 std::string State::CheckInvariants() const { return machine_->CheckInvariants(); }
 

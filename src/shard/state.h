@@ -194,8 +194,10 @@ class State {
   // What an attempt belongs to; nullopt when it is not known (any more). What decoding a push
   // needs.
   std::optional<TaskId> TaskOf(AttemptId attempt) const;
-  // Of rollouts that are held or reserved, partial attempts not counted.
+  // Of rollouts that are held or reserved, partial attempts not counted; and of those of committed
+  // steps that stay for a rewind.
   uint64_t payload_bytes() const;
+  uint64_t retained_bytes() const;
   // Memory of all tables, task contents and payloads excluded; and what one rollout costs in them
   // at a group of `group_size`.
   uint64_t memory_bytes() const;

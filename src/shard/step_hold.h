@@ -1,10 +1,11 @@
 // What a shard keeps of steps: the groups that they hold, and what admission still counts of those
 // that are committed.
 //
-// Replicated state; plain values.
+// Replicated state; plain values and functions over them.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "base/ids.h"
 #include "rollout/tables.h"
@@ -21,6 +22,12 @@ struct StepHold {
     a(step, revision, groups);
   }
 };
+
+// By step; null if there is none.
+StepHold* FindHold(std::vector<StepHold>* holds, StepId step);
+// Found or made, under this revision.
+StepHold& HoldOf(std::vector<StepHold>* holds, StepId step, Revision revision);
+std::vector<uint32_t> GroupsOf(const GroupTable& groups, const StepHold& hold);
 
 // Rollouts of a committed step whose version is not published yet; admission counts them.
 struct Unpublished {

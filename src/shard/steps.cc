@@ -18,26 +18,39 @@ uint32_t Lag(uint32_t version, uint32_t train) { return train > version ? train 
 
 }  // namespace
 
-StepHold* Machine::FindHold(StepId step) {
-  const auto at = std::lower_bound(holds_.begin(), holds_.end(), step,
+StepHold* FindHold(std::vector<StepHold>* holds, StepId step) {
+  const auto at = std::lower_bound(holds->begin(), holds->end(), step,
                                    [](const StepHold& hold, StepId s) { return hold.step < s; });
-  return at != holds_.end() && at->step == step ? &*at : nullptr;
+  return at != holds->end() && at->step == step ? &*at : nullptr;
 }
 
-StepHold& Machine::HoldOf(StepId step, Revision revision) {
-  StepHold* hold = FindHold(step);
+StepHold& HoldOf(std::vector<StepHold>* holds, StepId step, Revision revision) {
+  StepHold* hold = FindHold(holds, step);
   if (hold == nullptr) {
-    const auto at = std::lower_bound(holds_.begin(), holds_.end(), step,
+    const auto at = std::lower_bound(holds->begin(), holds->end(), step,
                                      [](const StepHold& h, StepId s) { return h.step < s; });
-    hold = &*holds_.insert(at, StepHold{step, revision, {}});
+    hold = &*holds->insert(at, StepHold{step, revision, {}});
   }
   hold->revision = revision;
   return *hold;
 }
 
+std::vector<uint32_t> GroupsOf(const GroupTable& groups, const StepHold& hold) {
+  std::vector<uint32_t> slots;
+  for (uint32_t slot = hold.groups.head(); slot != kNone;
+       slot = rollout::OrderList::Next(groups, slot)) {
+    slots.push_back(slot);
+  }
+  return slots;
+}
+
+StepHold* Machine::FindHold(StepId step) { return shard::FindHold(&holds_, step); }
+
 StepId Machine::StepOf(uint32_t group) const {
   const GroupRecord& record = tables_.group(group);
-  return record.state == GroupState::kReserved ? record.step : StepId();
+  const bool of_step =
+      record.state == GroupState::kReserved || record.state == GroupState::kTrained;
+  return of_step ? record.step : StepId();
 }
 
 Machine::Verdict Machine::Judge(uint32_t r, const codec::SourceSettings& settings, uint32_t max_lag,
@@ -189,7 +202,7 @@ void Machine::Run(const codec::Reserve& m, Effects* effects) {
       SourceOf(slot).counters.masked += masked;
     }
     tokens += tables_.group(slot).tokens;
-    ReserveGroup(slot, HoldOf(m.step, m.revision));
+    ReserveGroup(slot, HoldOf(&holds_, m.step, m.revision));
     effects->ready_moved = true;
   }
   Send(std::move(answer), effects);
@@ -204,8 +217,8 @@ void Machine::GiveBack(uint32_t slot, Effects* effects) {
   tables_.ForEachRollout(slot, [&](uint32_t r) {
     abandoned |= tables_.rollout(r).version.branch != versions_.branch;
   });
-  if (abandoned) return DropGroup(slot, DropReason::kRewound, CloseReason::kRewound, effects);
   if (!options_.mutations.keep_damaged) DropMarked(slot, effects);
+  if (abandoned) return DropGroup(slot, DropReason::kRewound, CloseReason::kRewound, effects);
   LeaveList(slot);
   source.counters.reserved -= group.held();
   source.counters.held += group.held();
@@ -235,42 +248,50 @@ void Machine::Run(const codec::Unreserve& m, Effects* effects) {
   }
 }
 
-void Machine::CommitGroup(uint32_t slot, PolicyVersion next, Effects* effects) {
+void Machine::CommitGroup(uint32_t slot, const codec::StepCommitted& m, Effects* effects) {
   GroupRecord& group = tables_.group(slot);
   SourceState& source = SourceOf(slot);
-  ++source.counters.groups_trained;
+  const SourceId id = group.task.source();
+  TrainedSum sum{id, 1, group.held(), 0};
   tables_.ForEachRollout(slot, [&](uint32_t r) {
     const RolloutRecord& rollout = tables_.rollout(r);
-    --source.counters.reserved;
-    ++source.counters.trained;
-    source.counters.tokens_trained += rollout.tokens;
-    FreePayload(rollout.payload, rollout.payload_bytes, effects);
-    tables_.RemoveRollout(r);
+    sum.tokens += rollout.tokens;
+    if (m.retain) {
+      payload_bytes_ -= rollout.payload_bytes;
+      retained_bytes_ += rollout.payload_bytes;
+      if (rollout.payload != PayloadId()) effects->cold_payloads.push_back(rollout.payload);
+    } else {
+      FreePayload(rollout.payload, rollout.payload_bytes, effects);
+      tables_.RemoveRollout(r);
+    }
   });
-  const SourceId id = group.task.source();
-  const auto same = [&](const Unpublished& u) { return u.next == next && u.source == id; };
+  source.counters.reserved -= sum.rollouts;
+  source.counters.AddTrained(sum.groups, sum.rollouts, sum.tokens);
+  const auto same = [&](const Unpublished& u) { return u.next == m.next && u.source == id; };
   const auto at = std::find_if(unpublished_.begin(), unpublished_.end(), same);
   if (at != unpublished_.end()) {
     at->credits += group.credits;
   } else {
-    unpublished_.push_back({next, id, group.credits});
+    unpublished_.push_back({m.next, id, group.credits});
   }
   group.credits = 0;
+  if (m.retain) {
+    group.state = GroupState::kTrained;
+    HoldOf(&retained_, m.step, m.revision).groups.PushBack(tables_.groups(), slot);
+    return;
+  }
+  history_.AddTrained(m.step, sum);
   CloseGroup(slot, CloseReason::kComplete, effects);
 }
 
 void Machine::Run(const codec::StepCommitted& m, Effects* effects) {
   std::vector<uint32_t> slots;
-  if (const StepHold* hold = FindHold(m.step)) {
-    uint32_t slot = hold->groups.head();
-    for (; slot != kNone; slot = rollout::OrderList::Next(tables_.groups(), slot)) {
-      slots.push_back(slot);
-    }
-  }
+  if (const StepHold* hold = FindHold(m.step)) slots = GroupsOf(tables_.groups(), *hold);
   for (uint32_t slot : slots) {
     LeaveList(slot);
-    CommitGroup(slot, m.next, effects);
+    CommitGroup(slot, m, effects);
   }
+  history_.Begin(m.step, curriculum_);
   if (m.next.branch == versions_.branch) RaiseFloor(m.next.number, effects);
   ReleaseCredits();
 }

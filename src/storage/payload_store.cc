@@ -164,6 +164,7 @@ void PayloadStore::Load(std::vector<PayloadId> ids, LoadDone done) {
 }
 
 void PayloadStore::Want(absl::Span<const PayloadId>) {}
+void PayloadStore::Cool(absl::Span<const PayloadId>) {}
 
 absl::Status PayloadStore::Read(PayloadId id, uint64_t offset, uint64_t size,
                                 std::vector<BlockSlice>* out) {

@@ -148,6 +148,9 @@ class PayloadStore {
   // and keep it there until it is freed, within the store's limits.
   virtual void Want(absl::Span<const PayloadId> ids);
 
+  // Nobody will load these for long, if ever: their memory is given up where they can be read back.
+  virtual void Cool(absl::Span<const PayloadId> ids);
+
   // Forgets payloads; ids that are not there are ignored. Views and slices taken before stay good,
   // and count until dropped.
   virtual void Free(absl::Span<const PayloadId> ids) = 0;

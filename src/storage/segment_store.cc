@@ -63,6 +63,11 @@ void SegmentStore::Want(absl::Span<const PayloadId> ids) {
   reader_->ReadAhead();
 }
 
+void SegmentStore::Cool(absl::Span<const PayloadId> ids) {
+  table_->Cool(ids);
+  reader_->ReadAhead();
+}
+
 void SegmentStore::Free(absl::Span<const PayloadId> ids) { table_->Free(ids, options_.now_ms()); }
 
 PayloadUse SegmentStore::use() const { return table_->use(); }

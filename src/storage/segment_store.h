@@ -49,6 +49,7 @@ class SegmentStore final : public PayloadStore {
   absl::Status Open(absl::Span<const PayloadId> ids, std::vector<PayloadView>* out) override;
   void Load(std::vector<PayloadId> ids, LoadDone done) override;
   void Want(absl::Span<const PayloadId> ids) override;
+  void Cool(absl::Span<const PayloadId> ids) override;
   void Free(absl::Span<const PayloadId> ids) override;
   PayloadUse use() const override;
 

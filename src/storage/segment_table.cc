@@ -351,6 +351,20 @@ std::vector<PayloadId> SegmentTable::TakeReadAhead() {
   return read;
 }
 
+void SegmentTable::Cool(absl::Span<const PayloadId> ids) {
+  std::vector<Block*> blocks;
+  {
+    MutexLock lock(&mutex_);
+    for (const PayloadId id : ids) {
+      Record* const record = Find(id);
+      if (record == nullptr) continue;
+      if (!record->blocks.empty()) TakeOut(record, &blocks);
+      if (std::exchange(record->wanted, false)) use_.wanted_bytes -= FootprintOf(*record);
+    }
+  }
+  Block::UnrefAll(blocks);
+}
+
 // --- garbage ---
 
 std::vector<std::pair<uint32_t, std::string>> SegmentTable::TakeDead(uint64_t now_ms) {

@@ -97,6 +97,8 @@ class SegmentTable {
   // that have to be read.
   void Want(absl::Span<const PayloadId> ids);
   std::vector<PayloadId> TakeReadAhead();
+  // They are wanted no more, and leave memory at once, but for views of them.
+  void Cool(absl::Span<const PayloadId> ids);
   // Dead for gc_grace_ms; each is named once until it comes back by Forget or KeepDead. Never the
   // newest that a power loss would leave.
   std::vector<std::pair<uint32_t, std::string>> TakeDead(uint64_t now_ms);

@@ -57,6 +57,10 @@ SnapshotWriter::SnapshotWriter(io::Disk* disk, const LogOptions& options, LogPos
       encode_(std::move(encode)),
       self_(std::make_shared<SnapshotWriter*>(this)) {}
 
+std::string SnapshotWriter::PathOf(LogPosition position) const {
+  return absl::StrCat(directory_, "/", SnapshotName(position));
+}
+
 SnapshotWriter::~SnapshotWriter() { *self_ = nullptr; }
 
 io::Disk::Done SnapshotWriter::Then(Step step) {
@@ -73,7 +77,7 @@ void SnapshotWriter::Write(LogPosition position, SnapshotPieces pieces, Done don
   job_ = std::make_shared<Job>();
   job_->position = position;
   job_->unfinished = absl::StrCat(directory_, "/", UnfinishedSnapshotName(position));
-  job_->finished = absl::StrCat(directory_, "/", SnapshotName(position));
+  job_->finished = PathOf(position);
   job_->pieces = std::move(pieces);
   job_->done = std::move(done);
   SnapshotHead head = head_;

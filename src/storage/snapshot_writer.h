@@ -49,6 +49,7 @@ class SnapshotWriter {
   bool busy() const { return job_ != nullptr; }
   // Of the last snapshot that counts, as stored.
   uint64_t last_bytes() const { return last_bytes_; }
+  std::string PathOf(LogPosition position) const;
 
  private:
   struct Job;  // shared with the disk's closures: buffers outlive the writer

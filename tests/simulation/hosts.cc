@@ -193,6 +193,10 @@ void Node::ShardHost::OnDead(const std::vector<PayloadId>& payloads,
   node->Die(contents, &node->contents_);
 }
 
+void Node::ShardHost::OnCold(const std::vector<PayloadId>& payloads) {
+  for (const PayloadId id : payloads) node->payloads_.Cool(id);
+}
+
 void Node::ShardHost::SendToLedger(const codec::NumberedMessage& message) {
   if (message.number > last_to_ledger) {
     last_to_ledger = message.number;
@@ -227,8 +231,14 @@ Node::LedgerHost::LedgerHost(Node* n)
       twin(LedgerOptions(n->options_)),
       log(n->options_.sync_ms_max, n->queue_, n->dice_,
           {[this](const ledger::Command& command) { Committing(command); },
-           [this] { OnCommitted(); }, [this](const ledger::Command& command) { Lost(command); }}),
-      loop(std::make_unique<node::LedgerLoop>(state.get(), &log, this)) {}
+           [this] { OnCommitted(); }, [this](const ledger::Command& command) { Lost(command); }}) {
+  StartLoop();
+}
+
+void Node::LedgerHost::StartLoop() {
+  loop = std::make_unique<node::LedgerLoop>(state.get(), &log, this, log.committed());
+  loop->primary().SetRetentionBytesMax(node->options_.retention_bytes_max);
+}
 
 void Node::LedgerHost::Restart() {
   log.Crash();
@@ -236,7 +246,7 @@ void Node::LedgerHost::Restart() {
   loop.reset();
   Replace(&state, std::make_unique<ledger::State>(LedgerOptions(node->options_)), "ledger",
           node->alarm_);
-  loop = std::make_unique<node::LedgerLoop>(state.get(), &log, this, log.committed());
+  StartLoop();
 }
 
 void Node::LedgerHost::OnCommitted() {

@@ -73,6 +73,7 @@ struct Node::ShardHost final : node::ShardPort {
   void OnReply(shard::Tag tag, shard::Reply&& reply) override;
   void OnDead(const std::vector<PayloadId>& payloads,
               const std::vector<PayloadId>& contents) override;
+  void OnCold(const std::vector<PayloadId>& payloads) override;
   void SendToLedger(const codec::NumberedMessage& message) override;
   void AcknowledgeLedger(uint64_t number) override;
   void OnSummary(const codec::ReadySummary& summary) override;
@@ -91,6 +92,7 @@ struct Node::ShardHost final : node::ShardPort {
 
 struct Node::LedgerHost final : node::LedgerPort {
   explicit LedgerHost(Node* node);
+  void StartLoop();
 
   uint64_t AddCall(std::function<void(ledger::Reply&)> answer) {
     return calls.Add(std::move(answer));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tests/simulation/trainer.h"
 #include "tests/simulation/wrong.h"
 
 namespace forebay::simulation {
@@ -96,6 +97,7 @@ void Operator::Round() {
       AddWrongTasks(world_);
     }
   }
+  if (world_.Mishap(o.operator_rewind)) GoBack();
   WatchEvals();
   world_.queue.After(1'000, [this] { Round(); });
 }
@@ -159,6 +161,16 @@ void Operator::Drop() {
     if (!drop.ready && world_.dice.OneIn(20)) drop.rollouts.push_back(view.rollout);
   }
   world_.node.AskShard<shard::CountReply>(shard, drop, [](const shard::CountReply&) {});
+}
+
+void Operator::GoBack() {
+  const StepId last(world_.node.ledger().next_step().value - 1);
+  world_.network.Call<ledger::RewindReply>(
+      [this,
+       rewind = RandomRewind(world_, last, Generation())](Answer<ledger::RewindReply> answer) {
+        world_.node.AskLedger<ledger::RewindReply>(rewind, std::move(answer));
+      },
+      [](const std::optional<ledger::RewindReply>&) {});
 }
 
 void Operator::Requeue(SourceId source) {

@@ -31,6 +31,7 @@ class Operator {
   void Quarantine();
   void Drop();
   void Requeue(SourceId source);
+  void GoBack();
   void StartEval();
   void WatchEvals();
 

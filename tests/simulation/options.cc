@@ -146,6 +146,12 @@ HistoryOptions DrawHistory(uint64_t seed) {
   o.eval = Maybe(dice, 0.3);
   o.add_tasks = Maybe(dice, 0.2);
   o.pauses = dice.OneIn(3);
+  if (dice.OneIn(2)) {
+    o.checkpoint = dice.Unit();
+    o.rewind = Maybe(dice, 0.15);
+    o.operator_rewind = Maybe(dice, 0.03);
+    if (!dice.OneIn(4)) o.retention_bytes_max = dice.Between(10'000, 1'000'000);
+  }
   if (!dice.OneIn(3)) o.sync_ms_max = dice.OneIn(4) ? dice.Between(20, 500) : dice.Between(1, 20);
   o.damage = Maybe(dice, 0.02);
   o.drop = Maybe(dice, 0.05);
@@ -153,12 +159,13 @@ HistoryOptions DrawHistory(uint64_t seed) {
 }
 
 std::string HistoryOptions::Summary() const {
-  return absl::StrCat(
-      shards, " shards, ", sources.size(), " sources, ", actors, " actors x ", slots, ", ", ranks,
-      " ranks, ", groups_per_step, " groups or ", tokens_per_step, " tokens a step, ", mini_batches,
-      " mini-batches, ", open_ahead, " open, loss ", loss, ", repeat ", repeat, ", delay ",
-      delay_ms_max, " ms, peer faults ", peer_faults, ", restart 1/", restart_one_in, ", sync ",
-      sync_ms_max, " ms, payloads ", payload_bytes_max, ", damage ", damage);
+  return absl::StrCat(shards, " shards, ", sources.size(), " sources, ", actors, " actors x ",
+                      slots, ", ", ranks, " ranks, ", groups_per_step, " groups or ",
+                      tokens_per_step, " tokens a step, ", mini_batches, " mini-batches, ",
+                      open_ahead, " open, loss ", loss, ", repeat ", repeat, ", delay ",
+                      delay_ms_max, " ms, peer faults ", peer_faults, ", restart 1/",
+                      restart_one_in, ", sync ", sync_ms_max, " ms, payloads ", payload_bytes_max,
+                      ", damage ", damage, ", retained ", retention_bytes_max, ", rewind ", rewind);
 }
 
 }  // namespace forebay::simulation

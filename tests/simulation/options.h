@@ -69,6 +69,9 @@ struct HistoryOptions {
   double rank_crash = 0;
   double zombie = 0;  // chance that a crashed job goes on for a while
   double replan = 0;
+  double checkpoint = 0;  // chance that a commit is followed by one
+  double rewind = 0;      // ... that the job goes back
+  uint64_t retention_bytes_max = 0;
 
   // The node and its network.
   double loss = 0;
@@ -83,6 +86,7 @@ struct HistoryOptions {
 
   // The operator.
   double source_change = 0;  // chances by operator's round (one a second)
+  double operator_rewind = 0;
   double quarantine = 0;
   double eval = 0;
   double add_tasks = 0;

@@ -27,13 +27,19 @@ class Payloads {
     ++alive_;
     return PayloadId(bytes_.size());
   }
+  // It lies on disk alone from then on.
+  void Cool(PayloadId id) {
+    if (!Alive(id) || !cold_ids_.insert(id).second) return;
+    used_ -= bytes_[id.value - 1] - 1;
+    cold_ += bytes_[id.value - 1] - 1;
+  }
   bool Alive(PayloadId id) const {
     return id.value > 0 && id.value <= bytes_.size() && bytes_[id.value - 1] > 0;
   }
   // False: it is not there (any more).
   bool Free(PayloadId id) {
     if (!Alive(id)) return false;
-    used_ -= bytes_[id.value - 1] - 1;
+    (cold_ids_.erase(id) > 0 ? cold_ : used_) -= bytes_[id.value - 1] - 1;
     bytes_[id.value - 1] = 0;
     --alive_;
     damaged_.erase(id);
@@ -48,6 +54,7 @@ class Payloads {
   uint64_t ids() const { return bytes_.size(); }  // 1 .. ids() were given
   uint64_t alive() const { return alive_; }
   uint64_t used() const { return used_; }
+  uint64_t cold() const { return cold_; }
   uint64_t bytes_max() const { return bytes_max_; }
   uint64_t FreeBytes() const {
     const uint64_t ordinary = bytes_max_ - reserve_;
@@ -59,7 +66,9 @@ class Payloads {
   const uint64_t reserve_;
   std::vector<uint64_t> bytes_;  // by id: size + 1, 0 when freed
   std::set<PayloadId> damaged_;  // not freed
-  uint64_t used_ = 0;
+  std::set<PayloadId> cold_ids_;
+  uint64_t used_ = 0;  // memory
+  uint64_t cold_ = 0;  // on disk alone
   uint64_t alive_ = 0;
 };
 

@@ -31,7 +31,11 @@ const char* Name(Fault fault) {
                                                   "groups dropped for budget",
                                                   "payloads damaged",
                                                   "restarts with damage",
-                                                  "drops by the operator"};
+                                                  "drops by the operator",
+                                                  "rewinds",
+                                                  "replays",
+                                                  "rewinds repeated",
+                                                  "steps that lost their payloads"};
   return kNames[static_cast<size_t>(fault)];
 }
 

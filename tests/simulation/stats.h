@@ -39,8 +39,12 @@ enum class Fault : uint8_t {
   kDamage,  // a payload that cannot be read any more
   kDamageAtRestart,
   kOperatorDrop,
+  kRewind,  // fresh
+  kReplay,
+  kRewindRepeated,  // a request that was answered before
+  kReleased,        // a step that lost its payloads before a checkpoint covered it
 };
-inline constexpr size_t kFaults = static_cast<size_t>(Fault::kOperatorDrop) + 1;
+inline constexpr size_t kFaults = static_cast<size_t>(Fault::kReleased) + 1;
 const char* Name(Fault fault);
 
 struct Stats {

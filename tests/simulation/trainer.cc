@@ -15,6 +15,21 @@ constexpr uint8_t kFloat32 = 11;  // forebay.v1.DTYPE_F32
 
 }  // namespace
 
+ledger::Rewind RandomRewind(World& world, StepId from, Generation generation) {
+  ledger::Rewind rewind;
+  rewind.request_id = world.dice.Next() | 1;
+  rewind.generation = generation;
+  rewind.step = StepId(from.value - std::min(from.value, world.dice.Below(8)));
+  rewind.replay = world.dice.OneIn(2);
+  rewind.reason = "it diverged";
+  // Now and then one that is refused.
+  if (world.dice.OneIn(10)) return rewind;
+  const ledger::State& ledger = world.node.ledger();
+  rewind.step = std::max(rewind.step, ledger.checkpoint().step);
+  if (rewind.replay) rewind.step = std::max(rewind.step, ledger.oldest_replay());
+  return rewind;
+}
+
 Job::Job(World* world, uint64_t number, uint32_t ranks, std::function<void(Job*)> crashed)
     : world_(*world), number_(number), crashed_(std::move(crashed)) {
   mesh_.dp = ranks;
@@ -264,11 +279,43 @@ void Job::TakeCommitted(const ledger::CommitReply& reply) {
   ++committed_;
   takes_all_ = false;
   version_ = reply.next_version;
-  const bool publish = step_.value % world_.options.publish_every == 0;
+  const StepId committed = step_;
   step_ = StepId(step_.value + 1);
   if (CrashNow()) return;
+  if (world_.dice.Chance(world_.options.checkpoint))
+    return CheckpointThen(committed, [this, committed] { AfterCommit(committed); });
+  AfterCommit(committed);
+}
+
+void Job::AfterCommit(StepId committed) {
+  if (world_.Mishap(world_.options.rewind)) return GoBack(committed);
+  const bool publish = committed.value % world_.options.publish_every == 0;
   if (publish) return PublishThen([this] { Open(step_); });
   Open(step_);
+}
+
+void Job::CheckpointThen(StepId step, std::function<void()> then) {
+  Ask<ledger::CheckpointReply>(
+      ledger::CheckpointStep{generation_, step},
+      [this, then = std::move(then)](const ledger::CheckpointReply& reply) {
+        if (!reply.status.ok()) return Refused(reply.status);
+        then();
+      });
+}
+
+void Job::GoBack(StepId from) {
+  const ledger::Rewind rewind = RandomRewind(world_, from, generation_);
+  Ask<ledger::RewindReply>(rewind, [this, rewind](const ledger::RewindReply& reply) {
+    if (!reply.status.ok()) return Refused(reply.status);
+    if (!world_.dice.OneIn(4)) return Attach();
+    // It has lost the answer, and asks again.
+    Ask<ledger::RewindReply>(rewind, [this, reply](const ledger::RewindReply& again) {
+      const bool same = again.status.ok() && again.next_step == reply.next_step &&
+                        again.train_version == reply.train_version;
+      if (!same) world_.alarm(kBadInput, "a repeated rewind is answered differently");
+      Attach();
+    });
+  });
 }
 
 void Job::Abort() {

@@ -24,6 +24,9 @@ struct OpenView {
   std::vector<uint32_t> micro_batches;  // of each rank, by mini-batch
 };
 
+// To one of the steps before `from`, mostly one that can be gone back to.
+ledger::Rewind RandomRewind(World& world, StepId from, Generation generation);
+
 class Job {
  public:
   // `ended` is told when the job is over: it crashed, or was replaced.
@@ -54,6 +57,9 @@ class Job {
   void RankDone();
   void Commit();
   void TakeCommitted(const ledger::CommitReply& reply);
+  void AfterCommit(StepId committed);
+  void CheckpointThen(StepId step, std::function<void()> then);
+  void GoBack(StepId from);
   void Abort();
   // A refusal: what is over is over, all else is tried again from the beginning.
   void Refused(const absl::Status& status);

@@ -55,8 +55,8 @@ void Script::Acquire(const Arguments& a) {
   assign.session = sessions_[a.Word(0)];
   assign.request_id = a.Has("again") ? requests_[a.Word(0)] : ++requests_[a.Word(0)];
   assign.max = static_cast<uint32_t>(a.Number("max", 1));
-  assign.version = {
-      0, static_cast<uint32_t>(a.Number("version", ports_->ledger.published().version.number))};
+  assign.version = ports_->ledger.published().version;
+  assign.version.number = static_cast<uint32_t>(a.Number("version", assign.version.number));
   ports_->replies.clear();
   ports_->shard_loop.Acquire(now_ms_, 1, assign, 0);
   ShowAssigned(std::get<shard::AssignReply>(ports_->replies.back().second));
@@ -94,7 +94,9 @@ void Script::Push(const Arguments& a) {
       meta.first.tokens - std::min(meta.first.tokens, meta.first.prompt_tokens);
   if (!a.Text("version").empty()) {
     meta.first.versions = {
-        {0, {0, static_cast<uint32_t>(a.Number("version"))}, meta.first.loss_tokens}};
+        {0,
+         {static_cast<uint32_t>(a.Number("branch")), static_cast<uint32_t>(a.Number("version"))},
+         meta.first.loss_tokens}};
   }
   meta.payload = PayloadId(++last_payload_);
   meta.payload_bytes = meta.first.tokens * 10;
@@ -194,11 +196,29 @@ void Script::Commit(const Arguments& a) {
 void Script::Publish(const Arguments& a) {
   ledger::PublishVersion publish;
   publish.generation = trainers_[a.Word(0)].generation;
-  publish.announcement.version = {0, static_cast<uint32_t>(a.Number("version"))};
+  publish.announcement.version = {static_cast<uint32_t>(a.Number("branch")),
+                                  static_cast<uint32_t>(a.Number("version"))};
   publish.announcement.phase =
       a.Has("pending") ? ledger::VersionPhase::kPending : ledger::VersionPhase::kPublished;
   publish.announcement.where = absl::StrCat("weights/", a.Number("version"));
   Ask(publish);
+}
+
+void Script::GoBack(const Arguments& a) {
+  const Generation generation = trainers_[a.Word(0)].generation;
+  const StepId step(a.Number("step"));
+  if (a.command() == "checkpoint") {
+    Ask(ledger::CheckpointStep{generation, step});
+    const auto& reply = std::get<ledger::CheckpointReply>(ports_->ledger_replies.back());
+    if (reply.status.ok()) Say("the checkpoint covers step ", reply.checkpoint.value);
+    return;
+  }
+  Ask(ledger::Rewind{a.Number("request"), generation, step, a.Has("replay"), a.Text("reason")});
+  const auto& reply = std::get<ledger::RewindReply>(ports_->ledger_replies.back());
+  if (!reply.status.ok()) return;
+  Say("next step ", reply.next_step.value, " on version ", reply.train_version.branch, "/",
+      reply.train_version.number, ", ", reply.taken_back, " steps taken back, ", reply.served_again,
+      " served again");
 }
 
 void Script::StartEval(const Arguments& a) {

@@ -26,6 +26,7 @@ struct Script::Ports final : node::ShardPort, node::LedgerPort {
     replies.emplace_back(tag, std::move(reply));
   }
   void OnDead(const std::vector<PayloadId>& payloads, const std::vector<PayloadId>&) override;
+  void OnCold(const std::vector<PayloadId>& payloads) override;
   void SendToLedger(const codec::NumberedMessage& message) override;
   void AcknowledgeLedger(uint64_t number) override {
     mail.push_back(

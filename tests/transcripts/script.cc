@@ -28,6 +28,14 @@ std::string Describe(const codec::ToShard& message) {
   if (const auto* m = std::get_if<codec::StepReplanned>(&message)) {
     return absl::StrCat("step ", m->step.value, " has revision ", m->revision.value);
   }
+  if (const auto* m = std::get_if<codec::StepsReleased>(&message))
+    return absl::StrCat("the payloads of steps up to ", m->step.value, " may go");
+  if (const auto* m = std::get_if<codec::StepsCovered>(&message))
+    return absl::StrCat("a checkpoint covers the steps up to ", m->step.value);
+  if (const auto* m = std::get_if<codec::Rewound>(&message)) {
+    return absl::StrCat("back to step ", m->step.value, ", those up to ", m->served_again.value,
+                        " are served again; version ", m->version.branch, "/", m->version.number);
+  }
   return "";
 }
 
@@ -81,6 +89,12 @@ void Script::Ports::OnDead(const std::vector<PayloadId>& payloads, const std::ve
   std::vector<std::string> names;
   for (const PayloadId id : payloads) names.push_back(script->payloads_.Of('p', id.value));
   if (!names.empty()) script->Say("freed: ", absl::StrJoin(names, " "));
+}
+
+void Script::Ports::OnCold(const std::vector<PayloadId>& payloads) {
+  std::vector<std::string> names;
+  for (const PayloadId id : payloads) names.push_back(script->payloads_.Of('p', id.value));
+  script->Say("kept for a rewind: ", absl::StrJoin(names, " "));
 }
 
 void Script::Ports::SendToLedger(const codec::NumberedMessage& message) {
@@ -239,6 +253,10 @@ bool Script::DoTrainer(const Arguments& a) {
     Ask(put);
   } else if (a.command() == "publish") {
     Publish(a);
+  } else if (a.command() == "checkpoint" || a.command() == "rewind") {
+    GoBack(a);
+  } else if (a.command() == "retain") {
+    ports_->ledger_loop.primary().SetRetentionBytesMax(a.Number("bytes"));
   } else {
     return false;
   }

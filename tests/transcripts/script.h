@@ -79,6 +79,7 @@ class Script {
   void Fetch(const Arguments& a);
   void Commit(const Arguments& a);
   void Publish(const Arguments& a);
+  void GoBack(const Arguments& a);
   void StartEval(const Arguments& a);
   void ShowEval(const Arguments& a);
   void ShowCounters(const Arguments& a);

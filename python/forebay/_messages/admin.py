@@ -21,7 +21,7 @@ from .._wire import (
 )
 from .types import PolicyVersion, RolloutHeader, SourceSettings
 from .actor import ClientUsage
-from .trainer import Totals
+from .trainer import RewindRequest, RewindResponse, Totals
 
 # Verdict
 VERDICT_UNSPECIFIED = 0
@@ -56,6 +56,11 @@ class GetStatusResponse(Message):
     resident_bytes: int = uint64(19)
     waits: Repeated[str] = repeated(20, "string")
     rollouts_damaged: int = uint64(21)
+    checkpoint: int = uint64(22)
+    train_version: Optional[PolicyVersion] = message(23, lambda: PolicyVersion)
+    retained_bytes: int = uint64(24)
+    retained_bytes_max: int = uint64(25)
+    oldest_replay: int = uint64(26)
 
 
 class PutSourceRequest(Message):
@@ -304,6 +309,9 @@ class StepSummary(Message):
     rollouts_by_lag: Repeated[int] = repeated(10, "uint64")
     groups_wanted: int = uint32(11)
     groups_reserved: int = uint32(12)
+    retained_bytes: int = uint64(13)
+    served_again: bool = boolean(14)
+    next_version: Optional[PolicyVersion] = message(15, lambda: PolicyVersion)
 
 
 class ListStepsResponse(Message):
@@ -483,6 +491,22 @@ class VerifyPayloadsResponse(Message):
     took_ms: int = uint64(10)
 
 
+class SnapshotRequest(Message):
+    who: str = string(1)
+    why: str = string(2)
+
+
+class MachineSnapshot(Message):
+    machine: str = string(1)
+    position: int = uint64(2)
+    bytes: int = uint64(3)
+    file: str = string(4)
+
+
+class SnapshotResponse(Message):
+    machines: Repeated[MachineSnapshot] = messages(1, lambda: MachineSnapshot)
+
+
 # Full name of a method: its request and its response.
 METHODS = {
     "/forebay.v1.AdminService/GetStatus": (GetStatusRequest, GetStatusResponse),
@@ -507,4 +531,6 @@ METHODS = {
     "/forebay.v1.AdminService/StartEval": (StartEvalRequest, StartEvalResponse),
     "/forebay.v1.AdminService/GetEval": (GetEvalRequest, EvalResult),
     "/forebay.v1.AdminService/ListEvals": (ListEvalsRequest, ListEvalsResponse),
+    "/forebay.v1.AdminService/Rewind": (RewindRequest, RewindResponse),
+    "/forebay.v1.AdminService/Snapshot": (SnapshotRequest, SnapshotResponse),
 }

@@ -34,6 +34,11 @@ MASK_ALIGNMENT_UNSPECIFIED = 0
 MASK_ALIGNMENT_TOKEN = 1
 MASK_ALIGNMENT_PREDICTING = 2
 
+# RewindMode
+REWIND_MODE_UNSPECIFIED = 0
+REWIND_MODE_FRESH = 1
+REWIND_MODE_REPLAY = 2
+
 
 class Mesh(Message):
     dp: int = uint32(1)
@@ -244,6 +249,30 @@ class PublishVersionResponse(Message):
     pass
 
 
+class CheckpointStepRequest(Message):
+    generation: int = uint64(1)
+    step: int = uint64(2)
+
+
+class CheckpointStepResponse(Message):
+    checkpoint: int = uint64(1)
+
+
+class RewindRequest(Message):
+    request_id: int = fixed64(1)
+    generation: int = uint64(2)
+    step: int = uint64(3)
+    mode: int = int32(4)
+    reason: str = string(5)
+
+
+class RewindResponse(Message):
+    next_step: int = uint64(1)
+    train_version: Optional[PolicyVersion] = message(2, lambda: PolicyVersion)
+    taken_back: int = uint64(3)
+    served_again: int = uint64(4)
+
+
 # Full name of a method: its request and its response.
 METHODS = {
     "/forebay.v1.TrainerService/AttachTrainer": (AttachTrainerRequest, AttachTrainerResponse),
@@ -255,4 +284,6 @@ METHODS = {
     "/forebay.v1.TrainerService/CommitStep": (CommitStepRequest, CommitStepResponse),
     "/forebay.v1.TrainerService/AbortStep": (AbortStepRequest, AbortStepResponse),
     "/forebay.v1.TrainerService/PublishVersion": (PublishVersionRequest, PublishVersionResponse),
+    "/forebay.v1.TrainerService/CheckpointStep": (CheckpointStepRequest, CheckpointStepResponse),
+    "/forebay.v1.TrainerService/Rewind": (RewindRequest, RewindResponse),
 }

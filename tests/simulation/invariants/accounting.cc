@@ -1,9 +1,10 @@
 // 3. At every moment each acknowledged rollout is exactly one of: held, reserved by one revision,
-// in one committed step, dropped with a reason.
+// in one committed step of the current branch, dropped with a reason.
 //
 // The model: a rollout is known by its payload from the acknowledgement on; it is gone when its
-// payload is declared dead, and trained when a step whose plan names it is committed. What the
-// shard holds must be what is not gone, one by one, and its counters must be the model's.
+// payload is declared dead, and trained when its shard hears that a step whose plan names it is
+// committed. A rewind makes it reserved again or dropped. What the shard holds must be what is not
+// gone, one by one, and its counters must be the model's.
 #include <map>
 #include <set>
 #include <tuple>
@@ -22,11 +23,12 @@ struct Known {
   SourceId source;
   bool gone = false;
   bool trained = false;
+  StepId step;  // that trained it
 };
 
 struct Sums {
   uint64_t accepted = 0, gone = 0, trained = 0, dropped = 0;
-  uint64_t held = 0, reserved = 0, eval_held = 0;
+  uint64_t held = 0, reserved = 0, retained = 0, trained_and_there = 0, eval_held = 0;
 };
 
 class Accounting final : public Invariant {
@@ -71,31 +73,19 @@ class Accounting final : public Invariant {
 
   void OnStepChanged(const ledger::Step& step) override {
     if (step.state != ledger::StepState::kSealed) return;
-    std::vector<PayloadId>& plan = plans_[step.step];
+    std::vector<PayloadId>& plan = plans_[{step.step, step.revision}];
     plan.clear();
     for (const ledger::HeldRollout& rollout : step.rollouts) plan.push_back(rollout.payload);
   }
 
-  void OnTrainerAnswer(const ledger::Command& command, const ledger::Reply& reply) override {
-    const auto* commit = std::get_if<ledger::CommitStep>(&command);
-    if (commit == nullptr) return;
-    const auto& answer = std::get<ledger::CommitReply>(reply);
-    if (!answer.status.ok() || answer.already_committed) return;
-    for (const PayloadId payload : plans_[commit->step]) {
-      const auto found = index_.find(payload.value);
-      if (found == index_.end()) {
-        return Violated(absl::StrCat("step ", commit->step.value, " trains payload ", payload.value,
-                                     ", which is of no acknowledged rollout"));
-      }
-      Known& rollout = known_[found->second];
-      if (rollout.trained || rollout.gone) {
-        return Violated(absl::StrCat("step ", commit->step.value, " trains payload ", payload.value,
-                                     ", which is ", rollout.trained ? "trained" : "dropped",
-                                     " already"));
-      }
-      rollout.trained = true;
+  void OnShardCommand(ShardId shard, const shard::Command& command) override {
+    const auto* message = std::get_if<shard::FromLedger>(&command);
+    if (message == nullptr || message->number != node().shard(shard).from_ledger() + 1) return;
+    if (const auto* committed = std::get_if<codec::StepCommitted>(&message->message)) {
+      OnCommitted(shard, *committed);
+    } else if (const auto* rewound = std::get_if<codec::Rewound>(&message->message)) {
+      OnRewound(shard, *rewound);
     }
-    plans_.erase(commit->step);
   }
 
   void OnScan() override {
@@ -103,8 +93,17 @@ class Accounting final : public Invariant {
     for (const Known& rollout : known_) {
       Sums& sums = sums_[{rollout.shard, rollout.source}];
       ++sums.accepted;
-      if (rollout.gone) ++(rollout.trained ? sums.trained : sums.dropped);
+      sums.trained += rollout.trained;
+      sums.dropped += rollout.gone && !rollout.trained;
+      sums.trained_and_there += rollout.trained && !rollout.gone;
     }
+    for (const auto& [shard, payload] : taken_back_) {
+      if (node().payloads().Alive(payload)) {
+        return Violated(absl::StrCat("payload ", payload.value, " of shard ", shard.value,
+                                     " was taken back by a rewind, and is still there"));
+      }
+    }
+    taken_back_.clear();
     uint64_t kept = 0;
     for (const Known& rollout : known_) kept += !rollout.gone;
     uint64_t seen = 0;
@@ -117,17 +116,50 @@ class Accounting final : public Invariant {
       CheckReserved(shard);
     }
     if (seen != kept) {
-      Violated(absl::StrCat(kept, " acknowledged rollouts are neither trained nor dropped, and ",
-                            seen, " are held"));
+      Violated(absl::StrCat(kept, " acknowledged rollouts are not gone, and ", seen, " are there"));
     }
     const absl::Status status = node().ledger().InvariantsHold();
     if (!status.ok()) Violated(absl::StrCat("ledger: ", status.message()));
   }
 
  private:
+  void OnCommitted(ShardId shard, const codec::StepCommitted& committed) {
+    for (const PayloadId payload : plans_[{committed.step, committed.revision}]) {
+      const auto found = index_.find(payload.value);
+      if (found == index_.end()) {
+        return Violated(absl::StrCat("step ", committed.step.value, " trains payload ",
+                                     payload.value, ", which is of no acknowledged rollout"));
+      }
+      Known& rollout = known_[found->second];
+      if (rollout.shard != shard) continue;
+      if (rollout.trained || rollout.gone) {
+        return Violated(absl::StrCat("step ", committed.step.value, " trains payload ",
+                                     payload.value, ", which is ",
+                                     rollout.trained ? "trained" : "dropped", " already"));
+      }
+      rollout.trained = true;
+      rollout.step = committed.step;
+    }
+  }
+
+  void OnRewound(ShardId shard, const codec::Rewound& rewound) {
+    for (size_t i = 0; i < known_.size(); ++i) {
+      Known& rollout = known_[i];
+      if (rollout.shard != shard || !rollout.trained || rollout.step <= rewound.step) continue;
+      rollout.trained = false;
+      if (rollout.step > rewound.served_again) {
+        taken_back_.emplace_back(shard, payloads_[i]);
+      } else if (rollout.gone) {
+        Violated(absl::StrCat("step ", rollout.step.value, " is served again without payload ",
+                              payloads_[i].value));
+      }
+    }
+  }
+
   void Accept(ShardId shard, SourceId source, PayloadId payload) {
     index_[payload.value] = known_.size();
-    known_.push_back({shard, source, !node().payloads().Alive(payload), false});
+    known_.push_back({shard, source, !node().payloads().Alive(payload)});
+    payloads_.push_back(payload);
   }
 
   // Every rollout that is held is one that was acknowledged and is not gone.
@@ -140,7 +172,9 @@ class Accounting final : public Invariant {
         ++sums.eval_held;
         continue;
       }
-      ++(view.state == shard::GroupState::kReserved ? sums.reserved : sums.held);
+      ++(view.state == shard::GroupState::kReserved  ? sums.reserved
+         : view.state == shard::GroupState::kTrained ? sums.retained
+                                                     : sums.held);
       const auto found = index_.find(view.payload.value);
       if (found == index_.end() || known_[found->second].gone) {
         Violated(absl::StrCat("rollout ", view.rollout.value, " is held, and was ",
@@ -164,6 +198,7 @@ class Accounting final : public Invariant {
       };
       compare("accepted", counters.accepted, sums.accepted);
       compare("trained", counters.trained, sums.trained);
+      compare("trained and kept", sums.retained, sums.trained_and_there);
       compare("dropped and evaluated", dropped, sums.dropped);
       compare("held", counters.held, sums.held + sums.eval_held);
       compare("reserved", counters.reserved, sums.reserved);
@@ -196,7 +231,9 @@ class Accounting final : public Invariant {
   absl::flat_hash_set<std::pair<uint64_t, uint32_t>> taken_;  // attempt, token; never iterated
   absl::flat_hash_map<uint64_t, size_t> index_;               // by payload; never iterated
   std::vector<Known> known_;
-  std::map<StepId, std::vector<PayloadId>> plans_;
+  std::vector<PayloadId> payloads_;  // of known_
+  std::map<std::pair<StepId, Revision>, std::vector<PayloadId>> plans_;
+  std::vector<std::pair<ShardId, PayloadId>> taken_back_;  // since the last scan
   std::map<std::pair<ShardId, SourceId>, Sums> sums_;
 };
 

@@ -48,6 +48,13 @@ void Checker::OnTrainerAnswer(const ledger::Command& command, const ledger::Repl
     const auto& commit = std::get<ledger::CommitReply>(reply);
     if (commit.status.ok() && !commit.already_committed) ++stats_->steps;
   }
+  if (const auto* rewind = std::get_if<ledger::Rewind>(&command)) {
+    if (std::get<ledger::RewindReply>(reply).status.ok()) {
+      stats_->Count(!rewinds_.insert(rewind->request_id).second ? Fault::kRewindRepeated
+                    : rewind->replay                            ? Fault::kReplay
+                                                                : Fault::kRewind);
+    }
+  }
   Tell([&](Observer& o) { o.OnTrainerAnswer(command, reply); });
 }
 void Checker::OnFetched(Generation generation, StepId step, Revision revision,
@@ -66,6 +73,7 @@ void Checker::OnStepChanged(const ledger::Step& step) {
 }
 void Checker::OnScan() {
   ++stats_->scans;
+  stats_->faults[static_cast<size_t>(Fault::kReleased)] = node_->ledger().counters().steps_released;
   for (const auto& invariant : invariants_) invariant->OnScan();
 }
 

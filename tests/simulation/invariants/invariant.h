@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -79,6 +80,7 @@ class Checker final : public Observer {
   Stats* const stats_;
   const Node* node_ = nullptr;
   std::optional<Violation> violation_;
+  std::set<uint64_t> rewinds_;  // that were answered, by request id
   std::vector<std::unique_ptr<Invariant>> invariants_;
 };
 

@@ -24,7 +24,7 @@ class MemoryLimits final : public Invariant {
       const ShardId id(static_cast<uint8_t>(s));
       const shard::State& shard = node().shard(id);
       const shard::Machine& machine = shard.machine();
-      named += shard.payload_bytes();
+      named += shard.payload_bytes() + shard.retained_bytes();
       AtMost("sessions", machine.sessions().size(), shard::kSessionsMax);
       AtMost("evaluation runs", machine.evals().size(), shard::kEvalRunsMax);
       AtMost("waiting requests", node().waiters(id), shard::PrimaryOptions().waiters_max);
@@ -36,15 +36,23 @@ class MemoryLimits final : public Invariant {
       for (const shard::SourceView& view : shard.Sources()) {
         live += view.groups_open + view.groups_ready + view.groups_reserved;
       }
+      for (uint32_t slot = 0; slot < machine.tables().groups().size(); ++slot) {
+        const auto& groups = machine.tables().groups();
+        live += groups.InUse(slot) && groups[slot].state == rollout::GroupState::kTrained;
+      }
       AtMost("groups", machine.tables().groups().used(), live + options().closed_groups_max);
     }
-    AtMost("payload bytes that shards name", named, node().payloads().used());
+    AtMost("payload bytes that shards name", named,
+           node().payloads().used() + node().payloads().cold());
     const auto steps = node().ledger().StepsNewestFirst();
     AtMost("steps", steps.size(),
            ledger::kCommittedStepsKept + node().ledger().options().open_steps_max);
     uint64_t plans = 0;
-    for (const ledger::Step* step : steps) plans += !step->live() && !step->rollouts.empty();
+    for (const ledger::Step* step : steps)
+      plans += !step->live() && !step->rollouts.empty() && !step->retained;
     AtMost("plans of steps that are over", plans, 0);
+    AtMost("bytes of committed steps", node().ledger().retained_bytes(),
+           options().retention_bytes_max);
     AtMost("announcements", node().ledger().announcements().size(), ledger::kAnnouncementsKept);
     AtMost("adoption reports", node().ledger().adoptions().size(), ledger::kEnginesKept);
   }

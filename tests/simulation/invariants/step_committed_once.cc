@@ -3,8 +3,10 @@
 //
 // The model: the newest generation and, by step, the newest revision that were seen; by (step,
 // revision) the plan's hash, and by micro-batch the hash of what a fetch was given.
+#include <algorithm>
 #include <bit>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
@@ -62,6 +64,10 @@ class StepCommittedOnce final : public Invariant {
   void OnTrainerAnswer(const ledger::Command& command, const ledger::Reply& reply) override {
     const absl::Status status = std::visit([](const auto& r) { return r.status; }, reply);
     if (!status.ok()) return;
+    if (const auto* rewind = std::get_if<ledger::Rewind>(&command)) {
+      if (!rewinds_.insert(rewind->request_id).second) return;  // the first answer again
+      return OnRewound(*rewind, std::get<ledger::RewindReply>(reply));
+    }
     if (const auto* attached = std::get_if<ledger::AttachReply>(&reply)) {
       if (attached->generation < newest_) Violated("generations go back");
       newest_ = std::max(newest_, attached->generation);
@@ -76,6 +82,9 @@ class StepCommittedOnce final : public Invariant {
       if (const ledger::Step* step = node().ledger().step(open->step)) OnStepChanged(*step);
     } else if (const auto* commit = std::get_if<ledger::CommitStep>(&command)) {
       OnCommitted(*commit, std::get<ledger::CommitReply>(reply));
+    } else if (const auto* covered = std::get_if<ledger::CheckpointStep>(&command)) {
+      if (covered->step >= next_) Violated("a checkpoint of a step that is not committed");
+      checkpoint_ = std::max(checkpoint_, covered->step);
     } else if (const auto* put = std::get_if<ledger::PutColumns>(&command)) {
       for (const ledger::WrittenColumn& column : put->columns) {
         written_[{put->step, put->revision, put->micro_batch}][column.name] = column.payload;
@@ -139,15 +148,41 @@ class StepCommittedOnce final : public Invariant {
     Forget(commit.step);
   }
 
+  // Commits go on from there, on a new branch, under a new generation.
+  void OnRewound(const ledger::Rewind& rewind, const ledger::RewindReply& reply) {
+    if (rewind.generation != Generation() && rewind.generation != newest_)
+      return Violated(absl::StrCat("a rewind of generation ", rewind.generation.value));
+    if (rewind.step >= next_ || reply.next_step != StepId(rewind.step.value + 1))
+      return Violated(
+          absl::StrCat("a rewind to step ", rewind.step.value, " of ", next_.value - 1));
+    if (rewind.step < checkpoint_) {
+      return Violated(absl::StrCat("a rewind to step ", rewind.step.value, ", below checkpoint ",
+                                   checkpoint_.value));
+    }
+    if (reply.train_version.branch <= version_.branch) return Violated("no new branch begins");
+    if (!rewind.replay && reply.served_again > 0) return Violated("a fresh rewind serves again");
+    if (rewind.replay && reply.served_again < reply.taken_back)
+      return Violated("a replay leaves a step out");
+    next_ = reply.next_step;
+    version_ = reply.train_version;
+    if (newest_ != Generation()) newest_ = Generation(newest_.value + 1);
+    committed_.erase(committed_.upper_bound(rewind.step), committed_.end());
+    written_.erase(written_.lower_bound({next_, Revision(), MicroBatchRef()}), written_.end());
+  }
+
+  // Plans stay as long as a rewind may serve them again; what was written goes with the commit.
   void Forget(StepId step) {
-    plans_.erase(plans_.begin(), plans_.lower_bound({step, Revision()}));
-    const Key least{step, Revision(), MicroBatchRef()};
-    fetched_.erase(fetched_.begin(), fetched_.lower_bound(least));
-    written_.erase(written_.begin(), written_.lower_bound(least));
+    const StepId oldest(step.value - std::min<uint64_t>(step.value, codec::kRewindStepsMax));
+    plans_.erase(plans_.begin(), plans_.lower_bound({oldest, Revision()}));
+    fetched_.erase(fetched_.begin(), fetched_.lower_bound({oldest, Revision(), MicroBatchRef()}));
+    const StepId next(step.value + 1);
+    written_.erase(written_.begin(), written_.lower_bound({next, Revision(), MicroBatchRef()}));
   }
 
   Generation newest_;
   StepId next_{1};
+  StepId checkpoint_;
+  std::set<uint64_t> rewinds_;  // that were answered, by request id
   PolicyVersion version_;
   std::map<StepId, Revision> revisions_;
   std::map<StepId, Revision> committed_;

@@ -99,7 +99,22 @@ class FakeShard {
   const std::deque<codec::GroupReport>& ready() const { return ready_; }
   const std::vector<codec::GroupReport>& reserved(StepId step) { return reserved_[step].groups; }
   Revision revision(StepId step) { return reserved_[step].revision; }
-  const std::vector<GroupId>& committed() const { return committed_; }
+  // Of steps that are committed, those that were taken back since left out.
+  std::vector<GroupId> committed() const {
+    std::vector<GroupId> groups;
+    for (const auto& [step, trained] : trained_) {
+      for (const codec::GroupReport& group : trained.groups) groups.push_back(group.group);
+    }
+    return groups;
+  }
+  // Committed steps whose payloads are kept.
+  std::vector<uint64_t> retained() const {
+    std::vector<uint64_t> steps;
+    for (const auto& [step, trained] : trained_) {
+      if (trained.retained) steps.push_back(step.value);
+    }
+    return steps;
+  }
   const std::vector<codec::ToShard>& history() const { return history_; }
   codec::PeerOutbox& outbox() { return outbox_; }
   uint64_t received() const { return inbox_.last(); }
@@ -123,6 +138,7 @@ class FakeShard {
   struct Reservation {
     Revision revision;
     std::vector<codec::GroupReport> groups;
+    bool retained = false;  // once it is committed
   };
 
   void Handle(const codec::SourceChanged&) {}
@@ -164,11 +180,29 @@ class FakeShard {
     groups.clear();
   }
   void Handle(const codec::StepCommitted& m) {
-    FOREBAY_CHECK(reserved_[m.step].revision == m.revision);
-    for (const codec::GroupReport& group : reserved_[m.step].groups) {
-      committed_.push_back(group.group);
+    const auto held = reserved_.find(m.step);
+    if (held == reserved_.end()) return;
+    FOREBAY_CHECK(held->second.groups.empty() || held->second.revision == m.revision);
+    Reservation& trained = trained_[m.step];
+    FOREBAY_CHECK(trained.groups.empty());
+    trained = std::move(held->second);
+    trained.retained = m.retain;
+    reserved_.erase(held);
+  }
+  void Handle(const codec::StepsReleased& m) {
+    for (auto& [step, trained] : trained_) {
+      if (step <= m.step) trained.retained = false;
     }
-    reserved_.erase(m.step);
+  }
+  void Handle(const codec::StepsCovered& m) { Handle(codec::StepsReleased{m.step}); }
+  void Handle(const codec::Rewound& m) {
+    ready_.clear();
+    std::erase_if(reserved_, [&](const auto& held) { return held.first > m.served_again; });
+    for (auto it = trained_.upper_bound(m.step); it != trained_.end(); it = trained_.erase(it)) {
+      if (it->first > m.served_again) continue;
+      FOREBAY_CHECK(it->second.retained && reserved_[it->first].groups.empty());
+      reserved_[it->first] = it->second;
+    }
   }
   void Handle(const codec::StepReplanned& m) { reserved_[m.step].revision = m.revision; }
 
@@ -176,7 +210,7 @@ class FakeShard {
   uint32_t made_ = 0;
   std::deque<codec::GroupReport> ready_;
   std::map<StepId, Reservation> reserved_;
-  std::vector<GroupId> committed_;
+  std::map<StepId, Reservation> trained_;
   std::vector<RolloutId> lost_;
   std::vector<codec::ToShard> history_;
   codec::PeerInbox inbox_;

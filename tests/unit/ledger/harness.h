@@ -124,6 +124,18 @@ class Harness {
     return Do<CommitReply>(CommitStep{generation, StepId(id), Revision(revision)});
   }
 
+  // Steps from the next one on, `count` of them, opened, filled, and committed.
+  void Train(uint32_t count, uint32_t groups = 2) {
+    for (uint32_t i = 0; i < count; ++i) {
+      const uint64_t next = state.next_step().value;
+      FOREBAY_CHECK(OpenFilled(next, Spec(groups)).ok());
+      FOREBAY_CHECK(Commit(next, step(next).revision.value).status.ok());
+    }
+  }
+  RewindReply GoBack(uint64_t step, bool replay = false) {
+    return Do<RewindReply>(Rewind{++last_rewind_, generation, StepId(step), replay, ""});
+  }
+
   State state;
   Primary primary;
   std::vector<FakeShard> shards;
@@ -165,6 +177,7 @@ class Harness {
 
   State twin_;
   Tag last_tag_ = 0;
+  uint64_t last_rewind_ = 0;
   std::map<Tag, Reply> replies_;
 };
 

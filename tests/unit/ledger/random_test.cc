@@ -2,6 +2,7 @@
 // is given the same commands stays equal (the harness compares them).
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 
 #include "base/prng.h"
@@ -26,12 +27,14 @@ class History {
     EXPECT_LT(h_.log.size(), 20u * operations) << "the ledger talks to itself";
     Settle();
   }
+  uint64_t rewinds() const { return rewinds_; }
   uint64_t committed() const { return h_.state.counters().steps_committed; }
 
  private:
   void Act() {
     h_.now += prng_.Below(100);
-    switch (prng_.Below(12)) {
+    h_.primary.SetRetentionBytesMax(prng_.Below(3) * 40'000);
+    switch (prng_.Below(13)) {
       case 0:
       case 1:
         return AddGroups();
@@ -53,6 +56,10 @@ class History {
         return;
       case 10:
         if (prng_.Below(4) == 0) h_.Attach(1 + prng_.Below(3));
+        return;
+      case 11:
+        if (prng_.Below(4) == 0) return Checkpoint();
+        if (prng_.Below(4) == 0) GoBack();
         return;
       default:
         return Publish();
@@ -125,8 +132,41 @@ class History {
         AnyGeneration(), next->step, Revision(revision - (prng_.Below(5) == 0 ? 1 : 0))});
     if (!reply.status.ok()) return;
     for (GroupId group : groups) {
-      EXPECT_TRUE(trained_.insert(group.value).second) << "a group was trained on twice";
+      EXPECT_TRUE(trained_.emplace(group.value, next->step).second)
+          << "a group was trained on twice";
     }
+    groups_committed_ += groups.size();
+  }
+
+  void Checkpoint() {
+    const StepId step(h_.state.next_step().value - prng_.Below(3));
+    h_.Do<CheckpointReply>(CheckpointStep{AnyGeneration(), step});
+  }
+
+  void GoBack() {
+    const uint64_t last = h_.state.next_step().value - 1;
+    const StepId step(last - std::min(last, prng_.Below(6)));
+    const bool replay = prng_.Below(2) == 0;
+    const uint32_t branch = h_.state.branch();
+    const std::vector<const Step*> steps = h_.state.StepsNewestFirst();
+    std::map<StepId, uint64_t> plans;
+    for (const Step* taken : steps) plans[taken->step] = taken->plan_hash;
+    const RewindReply reply = h_.GoBack(step.value, replay);
+    if (!reply.status.ok()) {
+      EXPECT_EQ(h_.state.branch(), branch);
+      ++refused_;
+      return;
+    }
+    EXPECT_EQ(h_.state.branch(), branch + 1);
+    EXPECT_EQ(reply.taken_back, last - step.value);
+    std::erase_if(trained_, [&](const auto& trained) { return trained.second > step; });
+    for (const Step* again : h_.state.StepsNewestFirst()) {
+      if (!again->live()) break;
+      EXPECT_TRUE(replay && again->served_again);
+      EXPECT_EQ(again->plan_hash, plans[again->step]) << "step " << again->step.value;
+    }
+    h_.Attach(1 + prng_.Below(3));
+    ++rewinds_;
   }
 
   void WriteColumn(const Step& step) {
@@ -159,14 +199,16 @@ class History {
       ASSERT_TRUE(h_.OpenFilled(s, h_.Spec(3)).ok());
       ASSERT_EQ(h_.step(s).state, StepState::kSealed) << h_.primary.Waiting(StepId(s), h_.now);
       for (const HeldGroup& group : h_.step(s).groups) {
-        EXPECT_TRUE(trained_.insert(group.group.value).second) << "a group was trained on twice";
+        EXPECT_TRUE(trained_.emplace(group.group.value, StepId(s)).second)
+            << "a group was trained on twice";
       }
+      groups_committed_ += h_.step(s).groups.size();
       ASSERT_TRUE(h_.Commit(s, h_.step(s).revision.value).status.ok());
     }
     size_t committed = 0;
     for (FakeShard& shard : h_.shards) committed += shard.committed().size();
     EXPECT_EQ(committed, trained_.size());
-    EXPECT_EQ(h_.state.counters().groups_committed, trained_.size());
+    EXPECT_EQ(h_.state.counters().groups_committed, groups_committed_);
     std::set<uint64_t> dead;
     for (PayloadId payload : h_.dead) EXPECT_TRUE(dead.insert(payload.value).second);
     EXPECT_EQ(dead, written_);
@@ -175,22 +217,27 @@ class History {
 
   Prng prng_;
   Harness h_;
-  std::set<uint64_t> trained_, written_;
+  std::map<uint64_t, StepId> trained_;  // by group
+  std::set<uint64_t> written_;
+  uint64_t groups_committed_ = 0;
+  uint64_t rewinds_ = 0;
   uint64_t payload_ = 0;
   uint64_t refused_ = 0;
   codec::ReadySummary stale_;
 };
 
 TEST(RandomHistories, KeepTheInvariantsAndMoveOnAfterFaults) {
-  uint64_t committed = 0;
+  uint64_t committed = 0, rewinds = 0;
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     History history(seed);
     history.Run(400);
     committed += history.committed();
+    rewinds += history.rewinds();
     if (HasFailure()) break;
   }
   EXPECT_GT(committed, 2000) << "histories that never commit show nothing";
+  EXPECT_GT(rewinds, 200);
 }
 
 }  // namespace

@@ -34,6 +34,7 @@ class NoBytes final : public DeadBytes {
   absl::StatusOr<std::vector<PayloadId>> Recovered(const Named&) override { return lost; }
   std::vector<PayloadId> lost;  // that the next start does not find
   void Want(const std::vector<PayloadId>&) override {}
+  void Cool(const std::vector<PayloadId>&) override {}
 };
 
 // Commits at once, but for shards whose log is held.

@@ -96,6 +96,29 @@ TEST(Drops, InAnIncompleteGroupTheAttemptIsDoneAgain) {
   h.CheckState();
 }
 
+TEST(Drops, ARolloutThatStaysOfACommittedStepIsForTheLedgerToLetGo) {
+  Harness h;
+  h.Start();
+  const auto a = h.Group();
+  const auto reserved = h.Reserve(1, 1, 0).groups;
+  h.Commit(1, 1, true);
+  EXPECT_EQ(Count(h, Lost(a, {2})), 1u);
+  const auto told = Told(h);
+  ASSERT_THAT(told, SizeIs(1));
+  EXPECT_EQ(told[0].step, StepId(1));
+  EXPECT_THAT(told[0].rollouts, ElementsAre(reserved[0].rollouts[2].rollout));
+  EXPECT_THAT(h.effects.dead_payloads, IsEmpty());
+  h.CheckState();
+  const absl::Status refused =
+      h.Ask<CountReply>(DropByOperator{kSource, false, told[0].rollouts}).status;
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("is trained, by step 1"));
+  h.FromLedger(codec::StepsReleased{StepId(1)});
+  EXPECT_THAT(h.effects.dead_payloads, SizeIs(4));
+  EXPECT_EQ(h.Counters().trained, 4u);
+  h.CheckState();
+}
+
 TEST(Drops, AReservedRolloutStaysUntilItsStepGivesItBack) {
   Harness h;
   h.Start();

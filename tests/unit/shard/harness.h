@@ -128,8 +128,16 @@ class Harness {
     EXPECT_TRUE(codec::Decode(effects.to_ledger.at(0).body, &answer));
     return std::get<codec::Reserved>(answer);
   }
-  void Commit(uint64_t step, uint32_t next) {
-    FromLedger(codec::StepCommitted{StepId(step), Revision(1), {branch, next}});
+  void Commit(uint64_t step, uint32_t next, bool retain = false) {
+    FromLedger(codec::StepCommitted{StepId(step), Revision(1), {branch, next}, retain});
+  }
+  // Back to a step that made version `number`; nothing of the new branch is published.
+  void GoBack(uint64_t step, uint64_t served_again, uint32_t number, uint32_t published) {
+    codec::VersionState v = Versions(published);
+    ++branch;
+    v.branch = branch;
+    v.next_train = {branch, number};
+    FromLedger(codec::Rewound{StepId(step), StepId(served_again), {branch, number}, v});
   }
 
   SourceView View(SourceId source = kSource) const {

@@ -147,7 +147,9 @@ class Driver {
     DropByOperator drop{SourceId(prng_.Below(8) == 0 ? 1 : 0), prng_.Below(3) == 0, {}};
     uint64_t cursor = 0;
     for (const RolloutView& view : h.state.Rollouts(&cursor, 1000)) {
-      if (!drop.ready && view.state != GroupState::kReserved && prng_.Below(10) == 0) {
+      const bool of_a_step =
+          view.state == GroupState::kReserved || view.state == GroupState::kTrained;
+      if (!drop.ready && !of_a_step && prng_.Below(10) == 0) {
         drop.rollouts.push_back(view.rollout);
       }
     }
@@ -180,7 +182,20 @@ class Driver {
   Command NextFromLedger(Harness& h) { return FromLedger{++h.ledger_number, Message(h)}; }
   codec::ToShard Message(Harness& h) {
     const StepId step(prng_.Below(4));
-    switch (prng_.Below(10)) {
+    switch (prng_.Below(12)) {
+      case 10:
+        if (prng_.Below(2) == 0) return codec::StepsCovered{step};
+        return codec::StepsReleased{step};
+      case 11: {
+        if (prng_.Below(3) > 0) return codec::Unreserve{step, {}};
+        codec::VersionState versions = h.Versions(published_);
+        ++branch_;
+        h.branch = branch_;
+        versions.branch = branch_;
+        published_ = static_cast<uint32_t>(prng_.Below(3));
+        return codec::Rewound{
+            step, StepId(step.value + prng_.Below(3)), {branch_, published_}, versions};
+      }
       case 0: {
         h.settings.late = static_cast<codec::LateRule>(prng_.Below(5));
         h.settings.lag_of = static_cast<codec::LagOf>(prng_.Below(4));
@@ -207,7 +222,8 @@ class Driver {
         return codec::StepReplanned{step, Revision(static_cast<uint32_t>(prng_.Below(9)))};
       case 4:
       case 5:
-        return codec::StepCommitted{step, Revision(1), {branch_, published_ + 1}};
+        return codec::StepCommitted{
+            step, Revision(1), {branch_, published_ + 1}, prng_.Below(2) == 0};
       default: {
         codec::Reserve reserve;
         reserve.step = step;
@@ -270,7 +286,7 @@ TEST_P(RandomCommands, KeepAllInvariantsAndReplicasEqual) {
     }
   }
   EXPECT_EQ(a.state.Hash(), b.state.Hash());
-  EXPECT_GT(a.Counters().trained, 0u);
+  EXPECT_GT(a.Counters().trained + a.Counters().taken_back, 0u);
 }
 
 TEST_P(RandomCommands, ARestoredSnapshotBehavesTheSame) {

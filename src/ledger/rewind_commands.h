@@ -1,0 +1,36 @@
+// What the ledger is asked of checkpoints and of going back; commands.h has all else.
+//
+// Plain values; not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/ids.h"
+
+namespace forebay::ledger {
+
+// The trainer's own checkpoint covers the steps up to this one.
+struct CheckpointStep {
+  Generation generation;
+  StepId step;
+  template <class A>
+  void Fields(A& a) {
+    a(generation, step);
+  }
+};
+
+// Takes back the steps after `step` and begins a new branch of versions.
+struct Rewind {
+  uint64_t request_id = 0;  // the same again changes nothing, and is answered the same
+  Generation generation;    // of the trainer that asks; 0: an operator does
+  StepId step;
+  bool replay = false;  // serve them again as they were, instead of dropping their rollouts
+  std::string reason;   // for people
+  template <class A>
+  void Fields(A& a) {
+    a(request_id, generation, step, replay, reason);
+  }
+};
+
+}  // namespace forebay::ledger

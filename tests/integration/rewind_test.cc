@@ -1,0 +1,262 @@
+// Checkpoints and rewinds over the wire, and with a daemon that is killed in the middle of one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "forebay/v1/admin.pb.h"
+#include "tests/integration/run_ctl.h"
+#include "tests/integration/run_directory.h"
+#include "tests/integration/world.h"
+
+namespace forebay::integration {
+namespace {
+
+using ::testing::HasSubstr;
+
+const client::StepSpec kSpec{.groups = 2, .token_budget = 60};
+
+std::string Fetch(const client::Step& step) {
+  std::string bytes;
+  auto reader = step.Read({});
+  client::MicroBatch batch;
+  auto more = reader->Next(&batch);
+  for (; more.ok() && *more; more = reader->Next(&batch)) {
+    absl::StrAppend(&bytes, batch.revision, ":");
+    for (const auto& column : batch.columns) bytes.append(column.bytes);
+  }
+  EXPECT_TRUE(more.ok()) << more.status();
+  return bytes;
+}
+
+class RewindTest : public testing::Test {
+ protected:
+  explicit RewindTest(std::vector<std::string> flags = {}) : world(All(std::move(flags))) {
+    world.AddSource("math", 2, 40);
+    actor = world.OpenActor({.actor = "env-0", .sources = {"math"}, .slots = 4});
+    Attach();
+  }
+  std::vector<std::string> All(std::vector<std::string> flags) const {
+    for (std::string& flag : directory.Flags()) flags.push_back(std::move(flag));
+    return flags;
+  }
+  void Attach() {
+    auto attached = client::Trainer::Attach(world.client.get(), {.trainer = "rank-0"});
+    ASSERT_TRUE(attached.ok()) << attached.status();
+    trainer = *std::move(attached);
+  }
+  std::vector<client::Assignment> Acquire(size_t count) {
+    std::vector<client::Assignment> all;
+    while (all.size() < count) {
+      auto acquired = actor->Acquire(static_cast<uint32_t>(count - all.size()),
+                                     {.timeout = absl::Seconds(20) * Slowness()});
+      if (!acquired.ok() || acquired->assignments.empty()) {
+        ADD_FAILURE() << acquired.status();
+        break;
+      }
+      for (auto& assignment : acquired->assignments) all.push_back(std::move(assignment));
+    }
+    return all;
+  }
+  void PushGroups(uint32_t groups) {
+    auto assignments = Acquire(2 * groups);
+    for (auto& assignment : assignments) {
+      ++seed;
+      OwnRollout own(20, 1000 * seed, seed % 2);
+      auto receipt = assignment.Push(own.rollout);
+      ASSERT_TRUE(receipt.ok()) << receipt.status();
+      EXPECT_EQ(receipt->result, client::PushResult::kAccepted) << receipt->message;
+    }
+  }
+  // Opens, fetches, commits and publishes the step; its bytes.
+  std::string Train(uint64_t number, bool generate = true) {
+    if (generate) PushGroups(2);
+    auto step = trainer->OpenStep(number, kSpec);
+    EXPECT_TRUE(step.ok()) << step.status();
+    if (!step.ok()) return "";
+    std::string bytes = Fetch(**step);
+    auto made = (*step)->Commit();
+    EXPECT_TRUE(made.ok()) << made.status();
+    if (made.ok()) Publish(*made);
+    return bytes;
+  }
+  void Publish(const client::PolicyVersion& version) {
+    EXPECT_TRUE(trainer->Publish(version, absl::StrCat("/weights/", version.number)).ok());
+  }
+  client::RunStatus Status() {
+    auto status = world.admin.Status();
+    EXPECT_TRUE(status.ok()) << status.status();
+    return status.ok() ? *status : client::RunStatus();
+  }
+  client::SourceState Source() {
+    auto sources = world.admin.ListSources();
+    EXPECT_TRUE(sources.ok() && sources->size() == 1) << sources.status();
+    return sources.ok() && sources->size() == 1 ? (*sources)[0] : client::SourceState();
+  }
+
+  const RunDirectory directory;
+  World world;
+  std::unique_ptr<client::Actor> actor;
+  std::unique_ptr<client::Trainer> trainer;
+  uint32_t seed = 0;
+};
+
+TEST_F(RewindTest, ReplayServesTheSameBytesAndFreshGeneratesNewOnes) {
+  std::vector<std::string> bytes;
+  for (uint64_t step = 1; step <= 3; ++step) bytes.push_back(Train(step));
+  auto covered = trainer->Checkpoint(1);
+  ASSERT_TRUE(covered.ok()) << covered.status();
+  EXPECT_EQ(*covered, 1u);
+  EXPECT_EQ(Status().checkpoint, 1u);
+  EXPECT_GT(Status().retained_bytes, 0u);
+  EXPECT_EQ(Source().trained, 12u);
+
+  ASSERT_TRUE(trainer->Rewind(1, true, "a look at what went wrong").ok());
+  EXPECT_EQ(trainer->next_step(), 2u);
+  EXPECT_EQ(trainer->train_version().branch, 1u);
+  EXPECT_EQ(trainer->train_version().number, 1u);
+  EXPECT_EQ(Source().trained, 4u);
+  Publish(trainer->train_version());
+  EXPECT_EQ(Train(2, false), bytes[1]);
+  EXPECT_EQ(Train(3, false), bytes[2]);
+  EXPECT_EQ(Source().trained, 12u);
+
+  ASSERT_TRUE(trainer->Rewind(1).ok());
+  EXPECT_EQ(trainer->train_version().branch, 2u);
+  EXPECT_EQ(Source().trained, 4u);
+  EXPECT_EQ(Source().dropped["rewound"], 8u);
+  Publish(trainer->train_version());
+  EXPECT_NE(Train(2), bytes[1]);
+  EXPECT_EQ(Status().next_step, 3u);
+}
+
+TEST_F(RewindTest, LimitsAreNamed) {
+  for (uint64_t step = 1; step <= 2; ++step) Train(step);
+  EXPECT_EQ(trainer->Checkpoint(3).status().message(),
+            "step: 3 is not committed; the last one that is: 2");
+  ASSERT_TRUE(trainer->Checkpoint(1).ok());
+  EXPECT_EQ(trainer->Rewind(0).message(), "step: 0, at least 1, which the last checkpoint covers");
+  EXPECT_EQ(trainer->Rewind(7).message(), "step: 7 is not committed; the last one that is: 2");
+  const auto unasked = world.Call<v1::RewindResponse>("TrainerService/Rewind", v1::RewindRequest());
+  EXPECT_THAT(unasked.status().message(), HasSubstr("generation: is 0"));
+  v1::RewindRequest request;
+  request.set_request_id(1);
+  request.set_mode(static_cast<v1::RewindMode>(9));
+  EXPECT_THAT(world.Call<v1::RewindResponse>("AdminService/Rewind", request).status().message(),
+              HasSubstr("mode: is 9; fresh (1) or replay (2)"));
+  request.set_mode(v1::REWIND_MODE_FRESH);
+  request.set_generation(1);
+  EXPECT_THAT(world.Call<v1::RewindResponse>("AdminService/Rewind", request).status().message(),
+              HasSubstr("generation: is 1, must be 0 for an operator"));
+  EXPECT_EQ(Status().next_step, 3u);
+}
+
+TEST_F(RewindTest, ActorsAreToldAndTheirLatePushesAreRefusedByName) {
+  Train(1);
+  auto assignments = Acquire(1);
+  ASSERT_TRUE(world.admin.Rewind({.step = 0, .reason = "it diverged"}).ok());
+  OwnRollout own(20, 7, 1);
+  auto receipt = assignments[0].Push(own.rollout);
+  ASSERT_TRUE(receipt.ok()) << receipt.status();
+  EXPECT_EQ(receipt->result, client::PushResult::kStale);
+  EXPECT_THAT(receipt->message, HasSubstr("branch of versions was abandoned"));
+  const auto refused = trainer->OpenStep(2, kSpec);
+  EXPECT_TRUE(absl::IsAborted(refused.status())) << refused.status();
+  // The operator did it; the trainer attaches again, as any rank that hears of it does.
+  ASSERT_TRUE(trainer->Rewind(0).ok());
+  EXPECT_EQ(trainer->train_version().branch, 1u);
+  EXPECT_EQ(trainer->next_step(), 1u);
+}
+
+TEST_F(RewindTest, ARewindSurvivesTheDaemonsEndInTheMiddleOfItAndAfterIt) {
+  std::vector<std::string> bytes;
+  for (uint64_t step = 1; step <= 4; ++step) bytes.push_back(Train(step));
+  ASSERT_TRUE(trainer->Checkpoint(1).ok());
+  PushGroups(1);
+  for (int round = 0; round < 4; ++round) {
+    SCOPED_TRACE(absl::StrCat("round ", round));
+    // The call is on its way when the daemon goes, a little later in each round.
+    absl::Status rewound;
+    std::thread asks(
+        [&] { rewound = trainer->Rewind(1, true, "", {.timeout = absl::Seconds(40)}); });
+    // poll: nothing; the instant of its end is what the rounds try
+    absl::SleepFor(absl::Milliseconds(round));
+    world.daemon.Kill();
+    world.daemon.StartAgain();
+    asks.join();
+    ASSERT_TRUE(rewound.ok()) << rewound;
+    EXPECT_EQ(trainer->next_step(), 2u);
+    world.daemon.Kill();
+    world.daemon.StartAgain();
+    Publish(trainer->train_version());
+    for (uint64_t step = 2; step <= 4; ++step) EXPECT_EQ(Train(step, false), bytes[step - 1]);
+    EXPECT_EQ(Source().trained, 16u);
+  }
+  ASSERT_TRUE(trainer->Rewind(2).ok());
+  world.daemon.Kill();
+  world.daemon.StartAgain();
+  EXPECT_EQ(Source().trained, 8u);
+  EXPECT_THAT(world.daemon.Log(), ::testing::Not(HasSubstr("is lost")));
+  Publish(trainer->train_version());
+  actor = world.OpenActor({.actor = "env-1", .sources = {"math"}, .slots = 4});
+  EXPECT_NE(Train(3), bytes[2]);
+}
+
+class LittleRetention : public RewindTest {
+ protected:
+  LittleRetention() : RewindTest({"--storage.retention_bytes_max=1"}) {}
+};
+
+TEST_F(LittleRetention, AReplayOfWhatIsGoneIsRefusedAndFreshIsNot) {
+  for (uint64_t step = 1; step <= 2; ++step) Train(step);
+  EXPECT_EQ(Status().retained_bytes, 0u);
+  EXPECT_EQ(Status().oldest_replay, 2u);
+  EXPECT_THAT(trainer->Rewind(0, true).message(),
+              HasSubstr("the payloads of step 2 are gone (storage.retention_bytes_max)"));
+  EXPECT_TRUE(trainer->Rewind(0).ok());
+  auto changes = world.admin.SetConfig({{"storage.retention_bytes_max", "1MiB"}}, "more room");
+  ASSERT_TRUE(changes.ok()) << changes.status();
+  Publish(trainer->train_version());
+  // It takes a moment until the ledger goes by it.
+  for (uint64_t step = 1; step <= 10 && Status().retained_bytes == 0; ++step) Train(step);
+  EXPECT_GT(Status().retained_bytes, 0u);
+}
+
+TEST_F(RewindTest, TheOperatorsToolGoesBackAndTakesSnapshots) {
+  Train(1);
+  Train(2);
+  const auto run = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"--address", world.daemon.address()});
+    return RunCtl(words);
+  };
+  EXPECT_THAT(run({"status"}).out, HasSubstr("none yet, replay from step 0 on; "));
+  const Said taken = run({"snapshot", "--why", "before an upgrade"});
+  EXPECT_EQ(taken.code, 0) << taken.err;
+  for (const char* part : {"ledger", "shard-0", directory.path().c_str()}) {
+    EXPECT_THAT(taken.out, HasSubstr(part));
+  }
+  const Said back = run({"rewind", "1", "--replay", "--why", "a test", "--id", "77"});
+  EXPECT_EQ(back.code, 0) << back.err;
+  EXPECT_THAT(back.out,
+              HasSubstr("went back to step 1: 1 step taken back, 1 served again; the next "
+                        "is step 2 on version main/1/1"));
+  EXPECT_EQ(run({"rewind", "1", "--replay", "--id", "77"}).out, back.out) << "asked again";
+  EXPECT_THAT(run({"steps"}).out, HasSubstr("sealed, again"));
+  const Said refused = run({"rewind", "9"});
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("step: 9 is not committed; the last one that is: 1"));
+}
+
+TEST(SnapshotTest, ARunInMemoryHasNoPlaceForOne) {
+  World world;
+  const auto taken = world.admin.Snapshot("try");
+  EXPECT_TRUE(absl::IsFailedPrecondition(taken.status())) << taken.status();
+  EXPECT_THAT(taken.status().message(), HasSubstr("storage.directory"));
+}
+
+}  // namespace
+}  // namespace forebay::integration
