@@ -129,7 +129,7 @@ void Node::ShardHost::Restart() {
   Replace(&state, std::make_unique<shard::State>(ShardOptions(node->options_, id)), "shard",
           node->alarm_);
   loop = std::make_unique<node::ShardLoop>(state.get(), &log, this, node->queue_->now_ms(),
-                                           log.committed());
+                                           log.applied());
 }
 
 void Node::ShardHost::OnCommitted() {
@@ -236,7 +236,7 @@ Node::LedgerHost::LedgerHost(Node* n)
 }
 
 void Node::LedgerHost::StartLoop() {
-  loop = std::make_unique<node::LedgerLoop>(state.get(), &log, this, log.committed());
+  loop = std::make_unique<node::LedgerLoop>(state.get(), &log, this, log.applied());
   loop->primary().SetRetentionBytesMax(node->options_.retention_bytes_max);
 }
 
