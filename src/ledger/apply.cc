@@ -10,6 +10,21 @@
 #include "ledger/state.h"
 
 namespace forebay::ledger {
+namespace {
+
+// How many of these rollouts fall to each version that admission counts, by the source for which it
+// counts fewest.
+uint64_t ForEachVersion(uint64_t rollouts, const std::vector<Source>& sources,
+                        uint32_t numbers_per_version) {
+  uint32_t lag = UINT32_MAX - 1;
+  for (const Source& source : sources) {
+    if (source.settings.purpose != codec::Purpose::kTrain) continue;
+    lag = std::min(lag, source.settings.max_lag / std::max(numbers_per_version, 1u));
+  }
+  return (rollouts + lag) / (uint64_t{lag} + 1);
+}
+
+}  // namespace
 
 Reply Refusal(const Command& command, absl::Status why) {
   return std::visit(
@@ -154,12 +169,14 @@ codec::VersionState State::CurrentVersionState() const {
   now.next_train = committed_version_;
   now.rollouts_per_version = measured_rollouts_;
   bool reserves = false;
+  uint64_t behind = 0;  // in steps that are served again after one that lacks groups
   for (const auto& [id, step] : steps_) {
     if (step.state == StepState::kAborted) continue;
     now.numbers_per_version = step.spec.mini_batches;
     if (!reserves) now.wanted_sources = step.spec.sources;
     if (!step.live()) continue;
     now.rollouts_per_version = std::max(now.rollouts_per_version, RolloutsWanted(step));
+    if (reserves && step.served_again) behind += step.totals.rollouts;
     if (reserves) continue;
     // Until the oldest step has its groups, those that are too old for the next one are still good
     // for it.
@@ -167,6 +184,9 @@ codec::VersionState State::CurrentVersionState() const {
     now.next_train = reserves ? step.train_version : step.next_version;
   }
   now.shards = options_.shards;
+  // They are more than admission lets in, and would keep out what that step lacks.
+  if (behind > 0)
+    now.rollouts_per_version += ForEachVersion(behind, sources_, now.numbers_per_version);
   return now;
 }
 

@@ -323,6 +323,29 @@ TEST_F(RewindTest, AStepThatIsServedAgainAndLostARolloutTakesFreshGroups) {
   EXPECT_TRUE(h.step(4).served_again);
 }
 
+// What the steps behind it hold is more than admission lets in, and would keep them out.
+TEST_F(RewindTest, FreshGroupsForAStepThatIsServedAgainAreAdmitted) {
+  h.Train(6);
+  ASSERT_EQ(h.GoBack(2, true).served_again, 4u);
+  h.Attach();
+  const auto admitted = [this] {
+    const uint64_t versions = h.state.sources()[0].settings.max_lag + 1;
+    return versions * h.shards[0].Last<codec::VersionState>()->rollouts_per_version;
+  };
+  const uint64_t before = admitted();
+  const RolloutId gone = h.step(3).rollouts[0].rollout;
+  h.shards[gone.shard().value].Lose(StepId(3), gone);
+  h.Deliver();
+  ASSERT_EQ(h.step(3).state, StepState::kOpen);
+  const uint64_t behind = 3 * 8, lacking = 8;
+  EXPECT_GE(admitted(), behind + lacking);
+  h.Summarize();
+  h.shards[0].AddReady({.version = 2});
+  h.Summarize();
+  ASSERT_EQ(h.step(3).state, StepState::kSealed);
+  EXPECT_EQ(admitted(), before);
+}
+
 TEST_F(RewindTest, AStepThatIsServedAgainKeepsItsPlanWhenAColumnIsLost) {
   h.Train(2);
   ASSERT_EQ(h.GoBack(1, true).served_again, 1u);
