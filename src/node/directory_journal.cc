@@ -58,11 +58,16 @@ storage::LogSink SinkOf(State* state, std::string* snapshot) {
 }  // namespace
 
 DirectoryJournal::DirectoryJournal(io::Disk* disk, JournalOptions options)
-    : disk_(disk), options_(std::move(options)) {}
+    : disk_(disk), options_(std::move(options)) {
+  if (!options_.encode) encoder_ = std::make_shared<io::Workers>(1, "snapshots");
+}
 
-DirectoryJournal::~DirectoryJournal() { encoder_->Stop(); }
+DirectoryJournal::~DirectoryJournal() {
+  if (encoder_ != nullptr) encoder_->Stop();
+}
 
 storage::LogPost DirectoryJournal::encode() {
+  if (options_.encode) return options_.encode;
   return [encoder = encoder_](auto work) { encoder->Post(std::move(work)); };
 }
 
@@ -73,7 +78,7 @@ std::string DirectoryJournal::PathOf(const std::string& name) const {
 template <class Command, class State>
 absl::StatusOr<LogPosition> DirectoryJournal::RecoverMachine(State* state) {
   const std::string name = NameOf(*state);
-  storage::Blocking disk(disk_);
+  storage::Blocking disk(disk_, options_.turn);
   if (absl::Status made = disk.MakeDirectory(PathOf(name)); !made.ok()) return made;
   std::string snapshot;
   auto recovered = storage::RecoverLog(disk, PathOf(name), name, SinkOf<Command>(state, &snapshot));

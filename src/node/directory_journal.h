@@ -2,9 +2,9 @@
 //
 //   <directory>/ledger/, <directory>/shard-0/, ...
 //
-// Its disk, with ring and threads, is its own, and so is the thread on which snapshots are encoded.
-// Open and Recover block; the logs belong to their loops, and go before the journal does. The
-// directory is locked by the caller.
+// Its disk, with ring and threads, is its own, and so is the thread on which snapshots are encoded,
+// but in virtual time. Open and Recover block; the logs belong to their loops, and go before the
+// journal does. The directory is locked by the caller.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +37,10 @@ struct JournalOptions {
   std::function<void(std::string_view machine, const absl::Status&)> failed;
   // Called from a machine's loop when a snapshot of it is done, or has failed. May be empty.
   std::function<void(std::string_view machine, const absl::StatusOr<SnapshotTaken>&)> snapshot;
+  // In virtual time, both or neither: runs an event while a call blocks (storage/log_blocking.h),
+  // and runs what encodes snapshots. Without them calls wait, and a thread encodes.
+  std::function<bool()> turn;
+  storage::LogPost encode;
 };
 
 // For status, metrics and the daemon's log.
@@ -76,7 +80,7 @@ class DirectoryJournal final : public Journal {
   const JournalOptions options_;
   std::vector<RecoveredMachine> recovered_;
   // One for all machines: their snapshots come one after another.
-  const std::shared_ptr<io::Workers> encoder_ = std::make_shared<io::Workers>(1, "snapshots");
+  std::shared_ptr<io::Workers> encoder_;
 };
 
 }  // namespace forebay::node

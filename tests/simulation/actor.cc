@@ -337,6 +337,7 @@ void Actor::DescribeSequence(const Held& held, Dice& dice, shard::SequenceMeta* 
   const double drift = 1 + world_.options.length_drift * world_.progress();
   const double length = static_cast<double>(base) * drift * (0.5 + dice.Unit());
   sequence->tokens = static_cast<uint32_t>(length) + 4;
+  if (world_.options.equal_tokens > 0) sequence->tokens = world_.options.equal_tokens;
   sequence->prompt_tokens = static_cast<uint32_t>(dice.Below(sequence->tokens / 2));
   sequence->loss_tokens = sequence->tokens - sequence->prompt_tokens;
   if (dice.OneIn(20)) sequence->advantage = static_cast<float>(dice.Unit() - 0.5);

@@ -25,42 +25,8 @@ ledger::Options LedgerOptions(const HistoryOptions& options) {
           .mutations = options.mutations};
 }
 
-template <class State>
-std::string SnapshotOf(const State& state) {
-  std::string bytes;
-  codec::Writer writer(&bytes);
-  state.Snapshot(writer);
-  return bytes;
-}
-
-// What goes through the log comes out the same.
-template <class Command>
-Command ThroughEncoding(const Command& command, const Node::Alarm& alarm) {
-  const std::string bytes = codec::Encode(command);
-  Command decoded;
-  if (!codec::Decode(bytes, &decoded) || codec::Encode(decoded) != bytes) {
-    alarm("7 equal position, equal hash",
-          absl::StrCat("command ", command.index(), " changes by its encoding"));
-  }
-  return decoded;
-}
-
 void MixIn(const std::vector<PayloadId>& dead, uint64_t* hash) {
   for (const PayloadId id : dead) *hash = HashCombine(*hash, id.value);
-}
-
-template <class State>
-void Replace(std::unique_ptr<State>* state, std::unique_ptr<State> restored, const char* name,
-             const Node::Alarm& alarm) {
-  const std::string bytes = SnapshotOf(**state);
-  codec::Reader reader(bytes);
-  if (!restored->Restore(reader) || !reader.Done()) {
-    alarm("7 equal position, equal hash",
-          absl::StrCat("the ", name, " does not take its own snapshot"));
-  } else if (restored->Hash() != (*state)->Hash()) {
-    alarm("7 equal position, equal hash", absl::StrCat("the restored ", name, " has another hash"));
-  }
-  *state = std::move(restored);
 }
 
 void AddBrought(const shard::Command& command, Brought* brought) {
@@ -85,68 +51,74 @@ void AddBrought(const ledger::Command& command, Brought* brought) {
 
 }  // namespace
 
-template <class State>
-void TwinSnapshot<State>::Step(const State& twin, const Node::Alarm& alarm) {
-  if (parts_ == nullptr) {
-    if (++commands_ % kCommandsBetween != 0) return;
-    expected_ = twin.Hash();
-    written_.clear();
-    parts_ = std::make_unique<codec::Parts>();
-    twin.Snapshot(parts_->writer());
-    return;
-  }
-  if (codec::Piece piece = parts_->Next()) return piece(&written_);
-  if (Hash64(written_) != expected_) {
-    alarm("7 equal position, equal hash",
-          "a snapshot that was written while commands were applied is not of its moment");
-  }
-  parts_ = nullptr;
-}
-
-Brought Node::BroughtAndNotLogged() const {
-  Brought brought;
-  for (const auto& shard : shards_) {
-    for (const shard::Command& command : shard->log.unsynced()) AddBrought(command, &brought);
-  }
-  for (const ledger::Command& command : ledger_->log.unsynced()) AddBrought(command, &brought);
-  return brought;
-}
+// --- a shard ---
 
 Node::ShardHost::ShardHost(Node* n, ShardId shard)
     : node(n),
       id(shard),
-      state(std::make_unique<shard::State>(ShardOptions(n->options_, shard))),
-      twin(ShardOptions(n->options_, shard)),
-      log(n->options_.sync_ms_max, n->queue_, n->dice_,
-          {[this](const shard::Command& command) { Committing(command); },
-           [this] { OnCommitted(); }, [this](const shard::Command& command) { Lost(command); }}),
-      loop(std::make_unique<node::ShardLoop>(state.get(), &log, this, n->queue_->now_ms())) {}
+      machine(
+          n->Around(), absl::StrCat("shard-", shard.value),
+          [n, shard] { return std::make_unique<shard::State>(ShardOptions(n->options_, shard)); },
+          {.committed = [this] { OnCommitted(); },
+           .committing =
+               [this](const shard::Command& command) {
+                 node->observer_->OnShardCommand(id, command);
+               },
+           .of_twin =
+               [this](const shard::Effects& effects) {
+                 MixIn(effects.dead_payloads, &twin_dead_hash);
+                 MixIn(effects.dead_contents, &twin_dead_hash);
+               },
+           .recovered = [this](const shard::Command& command,
+                               shard::Effects& effects) { Recovered(command, effects); },
+           .lost = [this](const shard::Command& command) { Lost(command); },
+           .failed = [n] { n->LogFailed(); }}) {
+  StartLoop();
+}
 
-void Node::ShardHost::Restart() {
-  log.Crash();
+void Node::ShardHost::StartLoop() {
+  loop = std::make_unique<node::ShardLoop>(machine.mutable_state(), &machine.log(), this,
+                                           node->queue_->now_ms(), machine.log().applied());
+}
+
+bool Node::ShardHost::Restart(MachineDisk::CrashKind kind, bool flip) {
   calls.Clear();
-  loop.reset();
-  Replace(&state, std::make_unique<shard::State>(ShardOptions(node->options_, id)), "shard",
-          node->alarm_);
-  loop = std::make_unique<node::ShardLoop>(state.get(), &log, this, node->queue_->now_ms(),
-                                           log.applied());
+  loop = nullptr;
+  for (const auto& [push, answer] : std::exchange(held, {})) Lost(push);
+  if (!machine.Restart(kind, flip)) return false;
+  StartLoop();
+  return true;
 }
 
 void Node::ShardHost::OnCommitted() {
   loop->OnCommitted(node->queue_->now_ms());
+  while (!held.empty() && !LogFull()) {
+    auto [push, answer] = std::move(held.front());
+    held.pop_front();
+    Propose(std::move(push), std::move(answer));
+  }
   node->Arm();
 }
 
-// The bytes have come, and no state will ever name them.
-void Node::ShardHost::Lost(const shard::Command& command) {
-  Brought brought;
-  AddBrought(command, &brought);
-  for (const PayloadId id : brought.payloads) node->FreeRefused(id);
-  for (const PayloadId id : brought.contents) node->contents_.Free(id);
+void Node::ShardHost::Request(shard::Command command, Answered answer) {
+  const bool full = LogFull();
+  if (std::holds_alternative<shard::PutRollouts>(command) && (full || !held.empty())) {
+    node->stats_->Count(Fault::kLogFull);
+    held.emplace_back(std::move(command), std::move(answer));
+  } else if (full) {
+    // A client is told to come again.
+    node->stats_->Count(Fault::kLogFull);
+  } else {
+    Propose(std::move(command), std::move(answer));
+  }
+}
+
+void Node::ShardHost::Propose(shard::Command command, Answered answer) {
+  loop->Propose(node->queue_->now_ms(), calls.Add(std::move(answer)), std::move(command));
 }
 
 std::string Node::ShardHost::Compare() const {
-  if (state->Hash() != twin.Hash())
+  if (state().Hash() != machine.twin().Hash())
     return absl::StrCat("the replicas of shard ", id.value, " differ");
   if (dead_hash != twin_dead_hash)
     return absl::StrCat("the replicas of shard ", id.value, " freed other payloads");
@@ -155,32 +127,57 @@ std::string Node::ShardHost::Compare() const {
 
 Node::GroupPlace Node::ShardHost::PlaceOf(AttemptId attempt,
                                           const std::vector<SourceId>& wanted) const {
-  const shard::Machine& machine = state->machine();
-  const uint32_t slot = machine.tables().Find(attempt);
+  const shard::Machine& tables = state().machine();
+  const uint32_t slot = tables.tables().Find(attempt);
   if (slot == rollout::kNone) return GroupPlace::kSettled;
-  const rollout::GroupRecord& group = machine.tables().group(machine.tables().attempt(slot).group);
+  const rollout::GroupRecord& group = tables.tables().group(tables.tables().attempt(slot).group);
   if (group.state != rollout::GroupState::kOpen) return GroupPlace::kSettled;
   const auto counts = [&wanted](SourceId source) {
     return wanted.empty() || std::ranges::find(wanted, source) != wanted.end();
   };
   uint64_t oldest = UINT64_MAX;
-  for (size_t i = 0; i < machine.sources().size(); ++i) {
+  for (size_t i = 0; i < tables.sources().size(); ++i) {
     if (!counts(SourceId(static_cast<uint16_t>(i)))) continue;
-    const uint32_t head = machine.sources()[i].open.head();
-    if (head != rollout::kNone) oldest = std::min(oldest, machine.tables().group(head).sequence);
+    const uint32_t head = tables.sources()[i].open.head();
+    if (head != rollout::kNone) oldest = std::min(oldest, tables.tables().group(head).sequence);
   }
   const bool first = counts(group.task.source()) && group.sequence <= oldest;
   return first ? GroupPlace::kOldestOpen : GroupPlace::kOther;
 }
 
-void Node::ShardHost::Committing(const shard::Command& command) {
-  node->observer_->OnShardCommand(id, command);
-  const shard::Command decoded = ThroughEncoding(command, node->alarm_);
-  shard::Effects effects;
-  twin_snapshot.Step(twin, node->alarm_);
-  twin.Apply(decoded, 0, &effects);
-  MixIn(effects.dead_payloads, &twin_dead_hash);
-  MixIn(effects.dead_contents, &twin_dead_hash);
+void Node::ShardHost::AddBroughtTo(Brought* brought) const {
+  for (const shard::Command& command : machine.log().commands()) AddBrought(command, brought);
+  for (const auto& [push, answer] : held) AddBrought(push, brought);
+}
+
+void Node::ShardHost::Recovered(const shard::Command& command, shard::Effects& effects) {
+  OnDead(effects.dead_payloads, effects.dead_contents);
+  OnCold(effects.cold_payloads);
+  for (const codec::NumberedMessage& message : effects.to_ledger) NoteSent(message);
+  for (const shard::TaggedReply& reply : effects.replies) Tell(command, reply.reply);
+}
+
+// The facts that the answer would have been.
+void Node::ShardHost::Tell(const shard::Command& command, const shard::Reply& reply) {
+  if (const auto* put = std::get_if<shard::PutRollouts>(&command)) {
+    const auto& outcomes = std::get<shard::PutRolloutsReply>(reply).outcomes;
+    for (size_t i = 0; i < put->rollouts.size() && i < outcomes.size(); ++i)
+      node->NotePushed(put->session, put->rollouts[i], outcomes[i]);
+  } else if (const auto* group = std::get_if<shard::PutGroup>(&command)) {
+    node->NoteGroupPushed(*group, std::get<shard::PutRolloutsReply>(reply));
+  } else if (const auto* rewards = std::get_if<shard::SetRewards>(&command)) {
+    node->NoteRewarded(*rewards, std::get<shard::SetRewardsReply>(reply));
+  } else if (const auto* assign = std::get_if<shard::Assign>(&command)) {
+    node->NoteAssigned(assign->session, std::get<shard::AssignReply>(reply));
+  }
+}
+
+// The bytes have come, and no state will ever name them.
+void Node::ShardHost::Lost(const shard::Command& command) {
+  Brought brought;
+  AddBrought(command, &brought);
+  for (const PayloadId payload : brought.payloads) node->FreeRefused(payload);
+  for (const PayloadId content : brought.contents) node->contents_.Free(content);
 }
 
 void Node::ShardHost::OnReply(shard::Tag tag, shard::Reply&& reply) { calls.Answer(tag, reply); }
@@ -194,18 +191,20 @@ void Node::ShardHost::OnDead(const std::vector<PayloadId>& payloads,
 }
 
 void Node::ShardHost::OnCold(const std::vector<PayloadId>& payloads) {
-  for (const PayloadId id : payloads) node->payloads_.Cool(id);
+  for (const PayloadId payload : payloads) node->payloads_.Cool(payload);
+}
+
+void Node::ShardHost::NoteSent(const codec::NumberedMessage& message) {
+  if (message.number <= last_to_ledger) return;
+  last_to_ledger = message.number;
+  codec::ToLedger decoded;
+  FOREBAY_CHECK(codec::Decode(message.body, &decoded));
+  if (const auto* reserved = std::get_if<codec::Reserved>(&decoded))
+    node->observer_->OnReserved(id, *reserved);
 }
 
 void Node::ShardHost::SendToLedger(const codec::NumberedMessage& message) {
-  if (message.number > last_to_ledger) {
-    last_to_ledger = message.number;
-    codec::ToLedger decoded;
-    FOREBAY_CHECK(codec::Decode(message.body, &decoded));
-    if (const auto* reserved = std::get_if<codec::Reserved>(&decoded)) {
-      node->observer_->OnReserved(id, *reserved);
-    }
-  }
+  NoteSent(message);
   node->Between([n = node, shard = id, message] {
     n->ledger_->loop->FromShard(n->queue_->now_ms(), shard, message);
     n->Arm();
@@ -225,28 +224,40 @@ void Node::ShardHost::OnSummary(const codec::ReadySummary& summary) {
   });
 }
 
+// --- the ledger ---
+
 Node::LedgerHost::LedgerHost(Node* n)
     : node(n),
-      state(std::make_unique<ledger::State>(LedgerOptions(n->options_))),
-      twin(LedgerOptions(n->options_)),
-      log(n->options_.sync_ms_max, n->queue_, n->dice_,
-          {[this](const ledger::Command& command) { Committing(command); },
-           [this] { OnCommitted(); }, [this](const ledger::Command& command) { Lost(command); }}) {
+      machine(n->Around(), "ledger",
+              [n] { return std::make_unique<ledger::State>(LedgerOptions(n->options_)); },
+              {.committed = [this] { OnCommitted(); },
+               .committing =
+                   [this](const ledger::Command& command) {
+                     node->observer_->OnLedgerCommand(command);
+                   },
+               .of_twin =
+                   [this](const ledger::Effects& effects) {
+                     MixIn(effects.dead_payloads, &twin_dead_hash);
+                   },
+               .recovered = [this](const ledger::Command& command,
+                                   ledger::Effects& effects) { Recovered(command, effects); },
+               .lost = [this](const ledger::Command& command) { Lost(command); },
+               .failed = [n] { n->LogFailed(); }}) {
   StartLoop();
 }
 
 void Node::LedgerHost::StartLoop() {
-  loop = std::make_unique<node::LedgerLoop>(state.get(), &log, this, log.applied());
+  loop = std::make_unique<node::LedgerLoop>(machine.mutable_state(), &machine.log(), this,
+                                            machine.log().applied());
   loop->primary().SetRetentionBytesMax(node->options_.retention_bytes_max);
 }
 
-void Node::LedgerHost::Restart() {
-  log.Crash();
+bool Node::LedgerHost::Restart(MachineDisk::CrashKind kind, bool flip) {
   calls.Clear();
-  loop.reset();
-  Replace(&state, std::make_unique<ledger::State>(LedgerOptions(node->options_)), "ledger",
-          node->alarm_);
+  loop = nullptr;
+  if (!machine.Restart(kind, flip)) return false;
   StartLoop();
+  return true;
 }
 
 void Node::LedgerHost::OnCommitted() {
@@ -254,24 +265,33 @@ void Node::LedgerHost::OnCommitted() {
   node->Arm();
 }
 
-void Node::LedgerHost::Lost(const ledger::Command& command) {
-  Brought brought;
-  AddBrought(command, &brought);
-  for (const PayloadId id : brought.payloads) node->FreeRefused(id);
+void Node::LedgerHost::Request(ledger::Command command, Answered answer) {
+  if (LogFull()) return node->stats_->Count(Fault::kLogFull);
+  loop->Propose(node->queue_->now_ms(), calls.Add(std::move(answer)), std::move(command));
 }
 
 std::string Node::LedgerHost::Compare() const {
-  if (state->Hash() != twin.Hash()) return "the replicas of the ledger differ";
+  if (state().Hash() != machine.twin().Hash()) return "the replicas of the ledger differ";
   return dead_hash != twin_dead_hash ? "the replicas of the ledger freed other payloads" : "";
 }
 
-void Node::LedgerHost::Committing(const ledger::Command& command) {
-  node->observer_->OnLedgerCommand(command);
-  const ledger::Command decoded = ThroughEncoding(command, node->alarm_);
-  ledger::Effects effects;
-  twin_snapshot.Step(twin, node->alarm_);
-  twin.Apply(decoded, 0, &effects);
-  MixIn(effects.dead_payloads, &twin_dead_hash);
+void Node::LedgerHost::AddBroughtTo(Brought* brought) const {
+  for (const ledger::Command& command : machine.log().commands()) AddBrought(command, brought);
+}
+
+void Node::LedgerHost::Recovered(const ledger::Command& command, ledger::Effects& effects) {
+  OnDead(effects.dead_payloads);
+  for (const ledger::Announcement& announcement : effects.announcements)
+    OnAnnouncement(announcement);
+  for (const ledger::TaggedReply& reply : effects.replies)
+    node->NoteTrainerAnswer(command, reply.reply);
+  for (const StepId step : effects.steps_changed) OnStepChanged(step);
+}
+
+void Node::LedgerHost::Lost(const ledger::Command& command) {
+  Brought brought;
+  AddBrought(command, &brought);
+  for (const PayloadId payload : brought.payloads) node->FreeRefused(payload);
 }
 
 void Node::LedgerHost::OnReply(ledger::Tag tag, ledger::Reply&& reply) { calls.Answer(tag, reply); }
@@ -295,7 +315,7 @@ void Node::LedgerHost::AcknowledgeShard(ShardId shard, uint64_t number) {
 }
 
 void Node::LedgerHost::OnStepChanged(StepId step) {
-  if (const ledger::Step* changed = state->step(step)) node->observer_->OnStepChanged(*changed);
+  if (const ledger::Step* changed = state().step(step)) node->observer_->OnStepChanged(*changed);
 }
 
 void Node::LedgerHost::OnAnnouncement(const ledger::Announcement& announcement) {

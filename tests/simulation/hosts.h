@@ -1,9 +1,9 @@
-// Inside a Node: one machine each with its loop, its log and its twin, a second replica that never
-// restarts.
+// Inside a Node: one machine each with its loop.
 //
 // Only for node.cc and hosts.cc. Not thread-safe.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -11,9 +11,8 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "codec/snapshot_parts.h"
+#include "tests/simulation/logged_machine.h"
 #include "tests/simulation/node.h"
-#include "tests/simulation/virtual_log.h"
 
 namespace forebay::simulation {
 
@@ -39,37 +38,31 @@ class CallTable {
   absl::flat_hash_map<uint64_t, std::function<void(Reply&)>> calls_;
 };
 
-// A snapshot of a twin that is written a piece a command, as the daemon's are while their machines
-// go on.
-template <class State>
-class TwinSnapshot {
- public:
-  // Before a command.
-  void Step(const State& twin, const Node::Alarm& alarm);
-
- private:
-  static constexpr uint64_t kCommandsBetween = 50;
-  std::unique_ptr<codec::Parts> parts_;
-  std::string written_;
-  uint64_t expected_ = 0;  // hash
-  uint64_t commands_ = 0;
-};
-
 struct Node::ShardHost final : node::ShardPort {
+  using ShardMachine = LoggedMachine<shard::Command, shard::State, shard::Effects>;
+  using Answered = std::function<void(shard::Reply&)>;
   ShardHost(Node* node, ShardId id);
 
-  uint64_t AddCall(std::function<void(shard::Reply&)> answer) {
-    return calls.Add(std::move(answer));
-  }
-  void Restart();
+  const shard::State& state() const { return machine.state(); }
+  void StartLoop();
+  // False: the history ends.
+  bool Restart(MachineDisk::CrashKind kind, bool flip);
   void OnCommitted();
+  // As the daemon: while the log is full, pushes wait, and other requests are refused.
+  void Request(shard::Command command, Answered answer);
+  void Propose(shard::Command command, Answered answer);
+  bool LogFull() const { return machine.log().queue().full(); }
   std::string Compare() const;
   // No `wanted` source: all are.
   GroupPlace PlaceOf(AttemptId attempt, const std::vector<SourceId>& wanted) const;
+  void AddBroughtTo(Brought* brought) const;
 
-  // Into the twin; and what to do about payloads that a lost command brought.
-  void Committing(const shard::Command& command);
+  // What to do about a command that was committed and whose effects nobody heard, and about bytes
+  // that a lost one brought.
+  void Recovered(const shard::Command& command, shard::Effects& effects);
   void Lost(const shard::Command& command);
+  void Tell(const shard::Command& command, const shard::Reply& reply);
+  void NoteSent(const codec::NumberedMessage& message);
   void OnReply(shard::Tag tag, shard::Reply&& reply) override;
   void OnDead(const std::vector<PayloadId>& payloads,
               const std::vector<PayloadId>& contents) override;
@@ -80,28 +73,29 @@ struct Node::ShardHost final : node::ShardPort {
 
   Node* const node;
   const ShardId id;
-  std::unique_ptr<shard::State> state;
-  shard::State twin;
-  TwinSnapshot<shard::State> twin_snapshot;
-  VirtualLog<shard::Command> log;
-  std::unique_ptr<node::ShardLoop> loop;
-  CallTable<shard::Reply> calls;
   uint64_t last_to_ledger = 0;                 // messages up to here were seen before
   uint64_t dead_hash = 0, twin_dead_hash = 0;  // of what was freed, in order
+  CallTable<shard::Reply> calls;
+  std::deque<std::pair<shard::Command, Answered>> held;  // pushes that wait for the log
+  ShardMachine machine;
+  std::unique_ptr<node::ShardLoop> loop;
 };
 
 struct Node::LedgerHost final : node::LedgerPort {
+  using LedgerMachine = LoggedMachine<ledger::Command, ledger::State, ledger::Effects>;
+  using Answered = std::function<void(ledger::Reply&)>;
   explicit LedgerHost(Node* node);
+
+  const ledger::State& state() const { return machine.state(); }
   void StartLoop();
-
-  uint64_t AddCall(std::function<void(ledger::Reply&)> answer) {
-    return calls.Add(std::move(answer));
-  }
-  void Restart();
+  bool Restart(MachineDisk::CrashKind kind, bool flip);
   void OnCommitted();
+  void Request(ledger::Command command, Answered answer);
+  bool LogFull() const { return machine.log().queue().full(); }
   std::string Compare() const;
+  void AddBroughtTo(Brought* brought) const;
 
-  void Committing(const ledger::Command& command);
+  void Recovered(const ledger::Command& command, ledger::Effects& effects);
   void Lost(const ledger::Command& command);
   void OnReply(ledger::Tag tag, ledger::Reply&& reply) override;
   void OnDead(const std::vector<PayloadId>& payloads) override;
@@ -111,13 +105,10 @@ struct Node::LedgerHost final : node::LedgerPort {
   void OnAnnouncement(const ledger::Announcement& announcement) override;
 
   Node* const node;
-  std::unique_ptr<ledger::State> state;
-  ledger::State twin;
-  TwinSnapshot<ledger::State> twin_snapshot;
-  VirtualLog<ledger::Command> log;
-  std::unique_ptr<node::LedgerLoop> loop;
-  CallTable<ledger::Reply> calls;
   uint64_t dead_hash = 0, twin_dead_hash = 0;
+  CallTable<ledger::Reply> calls;
+  LedgerMachine machine;
+  std::unique_ptr<node::LedgerLoop> loop;
 };
 
 }  // namespace forebay::simulation

@@ -34,8 +34,11 @@ constexpr uint64_t kMutationHistoriesMax = 200;
 
 struct Mutant {
   const char* name;
-  bool Mutations::*rule;
+  bool Mutations::*rule;  // null: the simulator's own
   const char* invariant;  // that must notice; another one may be faster
+  void SwitchOff(HistoryOptions* options) const {
+    (rule != nullptr ? options->mutations.*rule : options->commit_unsynced) = true;
+  }
 };
 constexpr Mutant kMutants[] = {
     {"token", &Mutations::accept_old_tokens, "4"},
@@ -44,6 +47,7 @@ constexpr Mutant kMutants[] = {
     {"generation", &Mutations::ignore_generations, "5"},
     {"equal-plan", &Mutations::replan_in_place, "5"},
     {"damage", &Mutations::keep_damaged, "13"},
+    {"sync", nullptr, "2"},
 };
 
 uint64_t RandomSeed() {
@@ -59,7 +63,7 @@ HistoryOptions OptionsOf(uint64_t seed) {
   HistoryOptions options = DrawHistory(seed);
   options.events = absl::GetFlag(FLAGS_events);
   for (const Mutant& mutant : kMutants) {
-    if (absl::GetFlag(FLAGS_mutation) == mutant.name) options.mutations.*mutant.rule = true;
+    if (absl::GetFlag(FLAGS_mutation) == mutant.name) mutant.SwitchOff(&options);
   }
   return options;
 }
@@ -107,7 +111,7 @@ int RunHistories(uint64_t seed) {
 bool Noticed(const Mutant& mutant, uint64_t seed) {
   for (uint64_t i = 0; i < kMutationHistoriesMax; ++i) {
     HistoryOptions options = DrawHistory(seed + i);
-    options.mutations.*mutant.rule = true;
+    mutant.SwitchOff(&options);
     const HistoryResult result = RunHistory(options);
     if (!result.violation || !absl::StartsWith(result.violation->invariant, mutant.invariant))
       continue;

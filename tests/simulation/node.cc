@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/hash.h"
-#include "codec/archive.h"
+#include "node/check_recovered.h"
 #include "tests/simulation/hosts.h"
 
 namespace forebay::simulation {
@@ -35,41 +35,54 @@ Node::Node(const HistoryOptions& options, EventQueue* queue, Dice* dice, Stats* 
 
 Node::~Node() = default;
 
-const shard::State& Node::shard(ShardId id) const { return *shards_[id.value]->state; }
-const ledger::State& Node::ledger() const { return *ledger_->state; }
+const shard::State& Node::shard(ShardId id) const { return shards_[id.value]->state(); }
+const ledger::State& Node::ledger() const { return ledger_->state(); }
 size_t Node::waiters(ShardId id) const { return shards_[id.value]->loop->primary().waiters(); }
 
 LogPosition Node::position(ShardId id) const { return shards_[id.value]->loop->position(); }
 size_t Node::uncommitted(ShardId id) const { return shards_[id.value]->loop->uncommitted(); }
 size_t Node::uncommitted_of_ledger() const { return ledger_->loop->uncommitted(); }
 
+std::vector<node::LogQueue> Node::LogQueues() const {
+  std::vector<node::LogQueue> queues;
+  for (const auto& shard : shards_) queues.push_back(shard->machine.log().queue());
+  queues.push_back(ledger_->machine.log().queue());
+  return queues;
+}
+
+Brought Node::BroughtAndNotLogged() const {
+  Brought brought;
+  for (const auto& shard : shards_) shard->AddBroughtTo(&brought);
+  ledger_->AddBroughtTo(&brought);
+  return brought;
+}
+
+Surroundings Node::Around() const { return {options_, queue_, dice_, stats_, alarm_}; }
+
 void Node::ToShard(ShardId shard, shard::Command command,
                    std::function<void(shard::Reply&)> answer) {
-  ShardHost& host = *shards_[shard.value];
-  host.loop->Propose(queue_->now_ms(), host.AddCall(std::move(answer)), std::move(command));
+  shards_[shard.value]->Request(std::move(command), std::move(answer));
   Arm();
 }
 
 void Node::ToLedger(ledger::Command command, std::function<void(ledger::Reply&)> answer) {
   auto observed = [this, command, answer = std::move(answer)](ledger::Reply& reply) {
-    observer_->OnTrainerAnswer(command, reply);
+    NoteTrainerAnswer(command, reply);
     answer(reply);
   };
-  ledger_->loop->Propose(queue_->now_ms(), ledger_->AddCall(std::move(observed)),
-                         std::move(command));
+  ledger_->Request(std::move(command), std::move(observed));
   Arm();
 }
 
 void Node::Acquire(ShardId shard, shard::Assign request, uint32_t wait_ms,
                    Answer<shard::AssignReply> answer) {
   ShardHost& host = *shards_[shard.value];
-  const uint64_t tag = host.AddCall(
+  // The client is told to come again.
+  if (host.LogFull()) return stats_->Count(Fault::kLogFull);
+  const uint64_t tag = host.calls.Add(
       [this, session = request.session, answer = std::move(answer)](shard::Reply& reply) {
         auto& assigned = std::get<shard::AssignReply>(reply);
-        for (const shard::Assignment& assignment : assigned.assignments) {
-          ++stats_->assignments;
-          observer_->OnAssigned(session, assignment);
-        }
+        NoteAssigned(session, assigned);
         answer(std::move(assigned));
       });
   host.loop->Acquire(queue_->now_ms(), tag, std::move(request), wait_ms);
@@ -120,11 +133,7 @@ void Node::PushNow(SessionId session, std::vector<shard::RolloutMeta> rollouts,
               auto& put = std::get<shard::PutRolloutsReply>(reply);
               for (size_t k = 0; k < indexes.size(); ++k) {
                 const size_t i = indexes[k];
-                observer_->OnPushed(session, job->rollouts[i], put.outcomes[k]);
-                if (put.outcomes[k].result == shard::PushResult::kAccepted)
-                  ++stats_->rollouts;
-                else
-                  FreeRefused(job->rollouts[i].payload);
+                NotePushed(session, job->rollouts[i], put.outcomes[k]);
                 job->reply.outcomes[i] = std::move(put.outcomes[k]);
               }
               job->reply.accepted += put.accepted;
@@ -138,17 +147,13 @@ void Node::PushGroup(ShardId shard, shard::PutGroup group, Answer<shard::PutRoll
   uint64_t bytes = 0;
   for (const shard::RolloutMeta& rollout : group.rollouts) bytes += rollout.payload_bytes;
   // The client is told to come again.
-  if (!payloads_.Fits(bytes)) return;
+  if (!payloads_.Fits(bytes) || shards_[shard.value]->LogFull()) return;
   for (shard::RolloutMeta& rollout : group.rollouts)
     rollout.payload = payloads_.Store(rollout.payload_bytes);
   group.task.content = contents_.Store(100);
   ToShard(shard, group, [this, group, answer = std::move(answer)](shard::Reply& reply) {
     auto& put = std::get<shard::PutRolloutsReply>(reply);
-    observer_->OnGroupPushed(group, put);
-    for (size_t i = 0; i < group.rollouts.size() && i < put.outcomes.size(); ++i) {
-      if (put.outcomes[i].result != shard::PushResult::kAccepted)
-        FreeRefused(group.rollouts[i].payload);
-    }
+    NoteGroupPushed(group, put);
     answer(std::move(put));
   });
 }
@@ -157,8 +162,7 @@ void Node::SetRewards(ShardId shard, shard::SetRewards rewards,
                       Answer<shard::SetRewardsReply> answer) {
   ToShard(shard, rewards, [this, rewards, answer = std::move(answer)](shard::Reply& reply) {
     auto& set = std::get<shard::SetRewardsReply>(reply);
-    for (size_t i = 0; i < set.results.size(); ++i)
-      observer_->OnRewarded(rewards.rewards[i], set.results[i]);
+    NoteRewarded(rewards, set);
     answer(std::move(set));
   });
 }
@@ -176,21 +180,19 @@ shard::RenewReply Node::Renew(ShardId shard, SessionId session,
 }
 
 void Node::AddTasks(ShardId shard, shard::AddTasks tasks, Answer<shard::AddTasksReply> answer) {
+  if (shards_[shard.value]->LogFull()) return;
   for (shard::NewTask& task : tasks.tasks) task.content = contents_.Store(100);
   AskShard<shard::AddTasksReply>(shard, std::move(tasks), std::move(answer));
 }
 
 void Node::PutColumns(ledger::PutColumns command, Answer<ledger::StatusReply> answer) {
+  if (ledger_->LogFull()) return;
   for (ledger::WrittenColumn& column : command.columns) {
     if (!payloads_.Fits(column.bytes)) return;
     column.payload = payloads_.Store(column.bytes);
   }
-  ToLedger(command, [this, command, answer = std::move(answer)](ledger::Reply& reply) {
-    auto& status = std::get<ledger::StatusReply>(reply);
-    if (!status.status.ok()) {
-      for (const ledger::WrittenColumn& column : command.columns) FreeRefused(column.payload);
-    }
-    answer(std::move(status));
+  ToLedger(std::move(command), [answer = std::move(answer)](ledger::Reply& reply) {
+    answer(std::get<ledger::StatusReply>(std::move(reply)));
   });
 }
 
@@ -243,7 +245,7 @@ void Node::DamageSome() {
     if (dice_->OneIn(50)) payloads_.Damage(id);
   };
   const auto spared = [](PayloadId) {};
-  for (const auto& host : shards_) host->state->ForEachPayload(perhaps, spared);
+  for (const auto& host : shards_) host->state().ForEachPayload(perhaps, spared);
   ledger().ForEachPayload(perhaps, spared);
 }
 
@@ -252,9 +254,45 @@ void Node::DropDamaged() {
   const std::vector<PayloadId> damaged(payloads_.damaged().begin(), payloads_.damaged().end());
   for (auto& host : shards_) {
     host->loop->Propose(queue_->now_ms(), 0,
-                        shard::DropDamaged{host->state->FindPayloads(damaged)});
+                        shard::DropDamaged{host->state().FindPayloads(damaged)});
   }
   ledger_->loop->Propose(queue_->now_ms(), 0, ledger::DropDamaged{damaged});
+}
+
+void Node::NoteAssigned(SessionId session, const shard::AssignReply& reply) {
+  for (const shard::Assignment& assignment : reply.assignments) {
+    ++stats_->assignments;
+    observer_->OnAssigned(session, assignment);
+  }
+}
+
+void Node::NotePushed(SessionId session, const shard::RolloutMeta& rollout,
+                      const shard::PushOutcome& outcome) {
+  observer_->OnPushed(session, rollout, outcome);
+  if (outcome.result == shard::PushResult::kAccepted)
+    ++stats_->rollouts;
+  else
+    FreeRefused(rollout.payload);
+}
+
+void Node::NoteGroupPushed(const shard::PutGroup& group, const shard::PutRolloutsReply& reply) {
+  observer_->OnGroupPushed(group, reply);
+  for (size_t i = 0; i < group.rollouts.size() && i < reply.outcomes.size(); ++i) {
+    if (reply.outcomes[i].result != shard::PushResult::kAccepted)
+      FreeRefused(group.rollouts[i].payload);
+  }
+}
+
+void Node::NoteRewarded(const shard::SetRewards& rewards, const shard::SetRewardsReply& reply) {
+  for (size_t i = 0; i < reply.results.size(); ++i)
+    observer_->OnRewarded(rewards.rewards[i], reply.results[i]);
+}
+
+void Node::NoteTrainerAnswer(const ledger::Command& command, const ledger::Reply& reply) {
+  observer_->OnTrainerAnswer(command, reply);
+  const auto* put = std::get_if<ledger::PutColumns>(&command);
+  if (put == nullptr || std::get<ledger::StatusReply>(reply).status.ok()) return;
+  for (const ledger::WrittenColumn& column : put->columns) FreeRefused(column.payload);
 }
 
 void Node::FreeRefused(PayloadId payload) {
@@ -311,7 +349,7 @@ bool Node::Starved(const std::vector<SourceId>& wanted) const {
   for (const auto& host : shards_) {
     const shard::Primary& primary = host->loop->primary();
     starved |= primary.waiters() > 0 && primary.ShortOfMemory(wanted);
-    for (const shard::SourceView& view : host->state->Sources()) {
+    for (const shard::SourceView& view : host->state().Sources()) {
       const bool train = view.settings->purpose == codec::Purpose::kTrain;
       if (std::ranges::find(wanted, view.source) == wanted.end()) {
         others += train ? view.groups_open + view.groups_ready : 0;
@@ -378,21 +416,71 @@ void Node::Between(std::function<void()> deliver) {
   queue_->After(dice_->Between(1, options_.delay_ms_max), std::move(deliver));
 }
 
-void Node::RestartOne() {
+void Node::RestartOne() { Restart(dice_->Below(shards() + 2)); }
+
+void Node::Restart(uint64_t which) {
   stats_->Count(Fault::kRestart);
   const bool damage = faults_ && options_.damage > 0 && dice_->OneIn(3);
   if (damage) DamageSome();
-  const uint64_t which = dice_->Below(shards() + 2);
-  for (uint32_t i = 0; i < shards(); ++i) {
-    if (which == i || which == shards() + 1) shards_[i]->Restart();
+  const auto kind =
+      dice_->OneIn(2) ? MachineDisk::CrashKind::kPower : MachineDisk::CrashKind::kProcess;
+  bool flip = faults_ && dice_->Chance(options_.flip);
+  const bool all = which > shards();
+  for (uint32_t i = 0; i < shards() && !refused_; ++i) {
+    if (all || which == i) refused_ = !shards_[i]->Restart(kind, std::exchange(flip, false));
   }
-  if (which >= shards()) ledger_->Restart();
-  if (which == shards() + 1) waiting_.clear();
+  if (!refused_ && which >= shards()) refused_ = !ledger_->Restart(kind, flip);
+  if (refused_) return stats_->Count(Fault::kRefused);
+  if (all) {
+    waiting_.clear();
+    ending_ = false;
+    CheckThatTheyFit();
+  }
   for (auto& shard : shards_) shard->loop->Resend();
   ledger_->loop->Resend();
   if (damage) DropDamaged();
   SendSummaries();
   Arm();
+}
+
+void Node::CheckThatTheyFit() const {
+  std::vector<const shard::State*> states;
+  for (const auto& shard : shards_) states.push_back(&shard->state());
+  if (const absl::Status fit = node::CheckRecovered(ledger(), states); !fit.ok())
+    alarm_(CommittedEntriesStay::kName, fit.ToString());
+}
+
+void Node::LogFailed() {
+  stats_->Count(Fault::kLogFailed);
+  if (std::exchange(ending_, true)) return;
+  queue_->After(dice_->Below(500), [this] {
+    // All may have been started anew meanwhile.
+    if (ending_) Restart(shards() + 1);
+  });
+}
+
+void Node::ForEachDisk(const std::function<void(MachineDisk&)>& act) {
+  if (!options_.disk) return;
+  for (auto& shard : shards_) act(*shard->machine.disk());
+  act(*ledger_->machine.disk());
+}
+
+void Node::TroubleSomeDisk() {
+  if (!faults_ || !options_.disk || !dice_->Chance(options_.disk_trouble)) return;
+  uint64_t which = dice_->Below(shards() + 1);
+  ForEachDisk([&which](MachineDisk& disk) {
+    if (which-- == 0) disk.Trouble();
+  });
+}
+
+void Node::LookAtLogs() {
+  for (auto& shard : shards_) shard->machine.log().Look(nullptr);
+  ledger_->machine.log().Look(nullptr);
+}
+
+void Node::Heal() {
+  faults_ = false;
+  ForEachDisk([](MachineDisk& disk) { disk.Heal(); });
 }
 
 void Node::SendSummaries() {
@@ -404,6 +492,8 @@ void Node::SendSummaries() {
 }
 
 void Node::Maintain() {
+  TroubleSomeDisk();
+  LookAtLogs();
   FreeUpMemory();
   ledger::Primary& ledger = ledger_->loop->primary();
   ledger.SetPayloadBytesMax(options_.payload_bytes_max);

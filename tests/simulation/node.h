@@ -1,6 +1,6 @@
 // One node under test: the daemon's own shard loops and ledger loop over virtual time, with a
-// network between them, a payload store that counts, a log that takes every command through its
-// encoding, and a second replica that is given the same commands.
+// network between them, a payload store that counts, logs in memory or the daemon's own on disks
+// with faults, and a second replica that is given the same commands.
 //
 // Not thread-safe. Requests are what arrives at the node; an answer is called once, within the
 // request or later, or never when the node restarts meanwhile.
@@ -28,6 +28,9 @@ namespace forebay::simulation {
 
 template <class R>
 using Answer = std::function<void(R)>;
+
+struct Surroundings;
+class MachineDisk;
 
 // Payloads and task contents that commands name.
 struct Brought {
@@ -72,11 +75,15 @@ class Node {
   absl::StatusOr<ledger::MicroBatchView> Fetch(Generation generation, StepId step,
                                                Revision revision, const ledger::MicroBatchRef& ref);
 
-  // One machine, or all, start anew from a snapshot; what waited there is forgotten.
+  // One machine, or all, end, and start anew from what was committed; what waited there is
+  // forgotten.
   void RestartOne();
-  // Once a second of virtual time: memory, what was lost between the machines, waiting pushes.
+  // A machine refused to start, for what it had stored is damaged: as it must, and all is over.
+  bool refused() const { return refused_; }
+  // Once a second of virtual time: memory, what was lost between the machines, waiting pushes,
+  // trouble with a disk.
   void Maintain();
-  void Heal() { faults_ = false; }
+  void Heal();
 
   uint32_t shards() const { return static_cast<uint32_t>(shards_.size()); }
   ShardId ShardOf(uint64_t external_hash) const {
@@ -94,6 +101,8 @@ class Node {
   LogPosition position(ShardId id) const;
   size_t uncommitted(ShardId id) const;
   size_t uncommitted_of_ledger() const;
+  // Of each machine's log.
+  std::vector<node::LogQueue> LogQueues() const;
   // "" when each replica equals its twin and both did the same; else what differs.
   std::string CompareReplicas() const;
 
@@ -110,6 +119,7 @@ class Node {
     uint64_t bytes;
   };
 
+  Surroundings Around() const;
   void ToShard(ShardId shard, shard::Command command, std::function<void(shard::Reply&)> answer);
   void ToLedger(ledger::Command command, std::function<void(ledger::Reply&)> answer);
   void PushNow(SessionId session, std::vector<shard::RolloutMeta> rollouts,
@@ -123,6 +133,13 @@ class Node {
   bool Starved(const std::vector<SourceId>& wanted) const;
   void DropForBudget(const std::vector<SourceId>& spared, uint32_t shard, uint32_t left,
                      uint32_t end);
+  // Facts of answers.
+  void NoteAssigned(SessionId session, const shard::AssignReply& reply);
+  void NotePushed(SessionId session, const shard::RolloutMeta& rollout,
+                  const shard::PushOutcome& outcome);
+  void NoteGroupPushed(const shard::PutGroup& group, const shard::PutRolloutsReply& reply);
+  void NoteRewarded(const shard::SetRewards& rewards, const shard::SetRewardsReply& reply);
+  void NoteTrainerAnswer(const ledger::Command& command, const ledger::Reply& reply);
   // What is not taken is the caller's, who frees it, unless the shard has done so.
   void FreeRefused(PayloadId payload);
   void Die(const std::vector<PayloadId>& payloads, Payloads* store);
@@ -130,6 +147,15 @@ class Node {
   absl::Status Load(const ledger::MicroBatchView& view);
   void DamageSome();
   void DropDamaged();
+  // Of the shards and, as the last one, the ledger; all if there is no such machine.
+  void Restart(uint64_t which);
+  void CheckThatTheyFit() const;
+  // The process ends.
+  void LogFailed();
+  // For each machine's, if they are on disks.
+  void ForEachDisk(const std::function<void(MachineDisk&)>& act);
+  void TroubleSomeDisk();
+  void LookAtLogs();
   // Calls `deliver` after a while, more than once, or never.
   void Between(std::function<void()> deliver);
   // The next tick of the loops, at its time.
@@ -144,6 +170,8 @@ class Node {
   const Alarm alarm_;
   const Announced announced_;
   bool faults_ = true;
+  bool refused_ = false;
+  bool ending_ = false;  // a log has failed
   Payloads payloads_;
   Payloads contents_;
   std::vector<std::unique_ptr<ShardHost>> shards_;

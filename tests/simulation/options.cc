@@ -60,6 +60,7 @@ void DrawActors(Dice& dice, HistoryOptions* o) {
   o->equal_rewards = dice.OneIn(8) ? 0.8 : Maybe(dice, 0.6);
   o->late_weights = Maybe(dice, 0.5);
   o->multi_sequence = dice.OneIn(2);
+  if (!o->multi_sequence && dice.OneIn(2)) o->equal_tokens = 500;
   o->crash = Maybe(dice, 0.05);
   o->leave = Maybe(dice, 0.05);
   o->fail = Maybe(dice, 0.05);
@@ -102,6 +103,17 @@ void DrawTrainers(Dice& dice, HistoryOptions* o) {
   o->zombie = Maybe(dice, 1);
   o->replan = Maybe(dice, 0.15);
   o->step_source = Maybe(dice, 0.5);
+}
+
+// Small files and snapshots, so that many of them come and go.
+void DrawDisk(Dice& dice, HistoryOptions* o) {
+  o->disk = true;
+  o->log_file_bytes = dice.Between(20'000, 600'000);
+  o->snapshot_log_bytes = dice.Between(20'000, 600'000);
+  if (dice.OneIn(2)) o->log_pending_bytes_max = dice.Between(4'000, 40'000);
+  o->disk_trouble = Maybe(dice, 0.1);
+  if (dice.OneIn(3)) o->flip = dice.Unit();
+  if (o->restart_one_in == 0 && dice.OneIn(2)) o->restart_one_in = dice.Between(500, 5'000);
 }
 
 }  // namespace
@@ -155,6 +167,7 @@ HistoryOptions DrawHistory(uint64_t seed) {
   if (!dice.OneIn(3)) o.sync_ms_max = dice.OneIn(4) ? dice.Between(20, 500) : dice.Between(1, 20);
   o.damage = Maybe(dice, 0.02);
   o.drop = Maybe(dice, 0.05);
+  if (o.sync_ms_max > 0 && !dice.OneIn(4)) DrawDisk(dice, &o);
   return o;
 }
 
@@ -164,7 +177,8 @@ std::string HistoryOptions::Summary() const {
                       tokens_per_step, " tokens a step, ", mini_batches, " mini-batches, ",
                       open_ahead, " open, loss ", loss, ", repeat ", repeat, ", delay ",
                       delay_ms_max, " ms, peer faults ", peer_faults, ", restart 1/",
-                      restart_one_in, ", sync ", sync_ms_max, " ms, payloads ", payload_bytes_max,
+                      restart_one_in, ", sync ", sync_ms_max, " ms", disk ? " on disks" : "",
+                      ", trouble ", disk_trouble, ", flip ", flip, ", payloads ", payload_bytes_max,
                       ", damage ", damage, ", retained ", retention_bytes_max, ", rewind ", rewind);
 }
 

@@ -20,6 +20,7 @@ struct HistoryOptions {
   // What an attempt gives follows from its own seed alone.
   bool deterministic_policy = false;
   Mutations mutations;
+  bool commit_unsynced = false;  // another mutation: commands count before the disk has them
   // The history ends when so many events have happened, and the run has shown that it still makes
   // progress.
   uint64_t events = 20'000;
@@ -37,7 +38,8 @@ struct HistoryOptions {
   double equal_rewards = 0.3;   // share of tasks whose attempts all get the same reward
   double late_weights = 0.2;    // share of engines that load versions late
   bool multi_sequence = true;
-  double crash = 0;  // each chance is by actor and acquired batch ...
+  uint32_t equal_tokens = 0;  // of each sequence, if not 0: groups are alike but for their tasks
+  double crash = 0;           // each chance is by actor and acquired batch ...
   double leave = 0;
   double fail = 0;  // ... or by attempt
   double release = 0;
@@ -80,6 +82,12 @@ struct HistoryOptions {
   bool peer_faults = false;     // loss, repetition and reordering between ledger and shards too
   uint64_t restart_one_in = 0;  // events
   uint64_t sync_ms_max = 0;     // until what is logged is committed
+  bool disk = false;            // logs are the daemon's own, on disks with faults; else in memory
+  uint64_t log_file_bytes = uint64_t{64} << 20;
+  uint64_t log_pending_bytes_max = uint64_t{64} << 20;
+  uint64_t snapshot_log_bytes = uint64_t{256} << 20;
+  double disk_trouble = 0;  // chance by second
+  double flip = 0;          // chance by restart that a bit of what is stored changes
   uint64_t payload_bytes_max = uint64_t{1} << 40;
   uint32_t closed_groups_max = 16'384;
   double damage = 0;  // chance by fetch that a payload of it cannot be read any more

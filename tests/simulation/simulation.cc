@@ -207,8 +207,11 @@ void Simulation::Run() {
   const auto heal_at = static_cast<uint64_t>(static_cast<double>(options_.events) * kFaultyPart);
   uint64_t next_scan = kScanEvery;
   while (!checker_.violation() && queue_.events() < options_.events * kEventsMax) {
+    const uint64_t events = queue_.events();
     queue_.RunNext();
-    if (!world_.healed && dice_.OneIn(options_.restart_one_in)) node_.RestartOne();
+    if (!world_.healed && queue_.events() > events && dice_.OneIn(options_.restart_one_in))
+      node_.RestartOne();
+    if (node_.refused()) break;
     if (queue_.events() >= next_scan) {
       checker_.OnScan();
       next_scan = queue_.events() + kScanEvery;
@@ -220,7 +223,7 @@ void Simulation::Run() {
     CheckProgress();
     if (queue_.events() >= options_.events && progress_.Shown(result_.stats.steps)) break;
   }
-  if (!checker_.violation()) checker_.OnScan();
+  if (!checker_.violation() && !node_.refused()) checker_.OnScan();
   result_.violation = checker_.violation();
   result_.event = queue_.events();
   result_.stats.histories = 1;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/simulation/invariants/committed_entries_stay.h"
 #include "tests/simulation/invariants/progress.h"
 
 namespace forebay::simulation {
@@ -13,15 +14,31 @@ std::string Text(const std::optional<Violation>& violation) {
   return violation ? violation->invariant + ": " + violation->what : "";
 }
 
-TEST(Simulation, TheSameSeedIsTheSameHistory) {
-  HistoryOptions options = DrawHistory(42);
-  options.events = 5'000;
-  const HistoryResult first = RunHistory(options);
-  const HistoryResult second = RunHistory(options);
+void IsTheSameAgain(const HistoryOptions& options) {
+  const HistoryResult first = RunHistory(options, 0);
+  const HistoryResult second = RunHistory(options, 0);
   EXPECT_EQ(Text(first.violation), "");
   EXPECT_GE(first.stats.events, options.events);
   EXPECT_EQ(first.stats.Text(), second.stats.Text());
   EXPECT_EQ(first.plan_hashes, second.plan_hashes);
+  EXPECT_EQ(first.last_events, second.last_events);
+}
+
+TEST(Simulation, TheSameSeedIsTheSameHistory) {
+  HistoryOptions options = DrawHistory(42);
+  options.events = 5'000;
+  IsTheSameAgain(options);
+}
+
+TEST(Simulation, TheSameSeedIsTheSameHistoryOnADiskWithTrouble) {
+  HistoryOptions options;
+  uint64_t seed = 0;
+  do {
+    options = DrawHistory(++seed);
+  } while (!options.disk || options.disk_trouble == 0 || options.restart_one_in == 0);
+  options.flip = 0;
+  options.events = 5'000;
+  IsTheSameAgain(options);
 }
 
 TEST(Simulation, EveryKindOfFaultHappens) {
@@ -45,6 +62,17 @@ TEST(Simulation, ARunWithoutActorsIsFoundToBeStuck) {
   const HistoryResult result = RunHistory(options);
   ASSERT_TRUE(result.violation);
   EXPECT_EQ(result.violation->invariant, Progress::kName);
+}
+
+TEST(Simulation, ALogThatSaysTooEarlyThatItIsSyncedIsFound) {
+  HistoryResult result;
+  for (uint64_t seed = 1; !result.violation && seed <= 100; ++seed) {
+    HistoryOptions options = DrawHistory(seed);
+    options.commit_unsynced = true;
+    result = RunHistory(options);
+  }
+  ASSERT_TRUE(result.violation);
+  EXPECT_EQ(result.violation->invariant, CommittedEntriesStay::kName);
 }
 
 TEST(Simulation, AViolationIsReplayedToTheEvent) {

@@ -35,6 +35,13 @@ const char* Name(Fault fault) {
                                                   "rewinds",
                                                   "replays",
                                                   "rewinds repeated",
+                                                  "troubles of disks",
+                                                  "requests at a full log",
+                                                  "logs failed",
+                                                  "snapshots",
+                                                  "snapshots failed",
+                                                  "bits flipped",
+                                                  "starts refused for damage",
                                                   "steps that lost their payloads"};
   return kNames[static_cast<size_t>(fault)];
 }

@@ -42,7 +42,14 @@ enum class Fault : uint8_t {
   kRewind,  // fresh
   kReplay,
   kRewindRepeated,  // a request that was answered before
-  kReleased,        // a step that lost its payloads before a checkpoint covered it
+  kDiskTrouble,
+  kLogFull,    // a request that waits for a log, or is refused
+  kLogFailed,  // so that its machine ends
+  kSnapshot,
+  kSnapshotFailed,
+  kFlip,      // a bit of what is stored
+  kRefused,   // the history ends, as a start would serve damage
+  kReleased,  // a step that lost its payloads before a checkpoint covered it
 };
 inline constexpr size_t kFaults = static_cast<size_t>(Fault::kReleased) + 1;
 const char* Name(Fault fault);

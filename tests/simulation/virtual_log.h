@@ -1,12 +1,12 @@
-// A log in virtual time: what is appended is committed a while later, several commands at once,
-// which the loop then applies in one turn.
+// A log in virtual time that has no disk: what is appended is committed a while later, several
+// commands at once, which the loop then applies in one turn.
 //
-// Not thread-safe. It outlives its events.
+// Not thread-safe. Its events may outlive it.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <memory>
 #include <utility>
 
 #include "node/log.h"
@@ -18,79 +18,53 @@ namespace forebay::simulation {
 template <class Command>
 class VirtualLog final : public node::Log<Command> {
  public:
-  struct Port {
-    std::function<void(const Command&)> committing;  // just before the loop applies it
-    std::function<void()> committed;                 // more is, unless that was within Append
-    std::function<void(const Command&)> lost;
-  };
-  // `sync_ms_max` 0: what is appended is committed within Append.
-  VirtualLog(uint64_t sync_ms_max, EventQueue* queue, Dice* dice, Port port)
-      : sync_ms_max_(sync_ms_max), queue_(*queue), dice_(*dice), port_(std::move(port)) {}
+  // `sync_ms_max` 0: what is appended is committed at once.
+  VirtualLog(LogPosition last, uint64_t sync_ms_max, EventQueue* queue, Dice* dice,
+             std::function<void()> committed)
+      : sync_ms_max_(sync_ms_max),
+        queue_(*queue),
+        dice_(*dice),
+        on_committed_(std::move(committed)),
+        appended_(last),
+        committed_(last) {}
 
-  void Append(LogPosition, const Command& command) override {
-    commands_.push_back(command);
+  void Append(LogPosition position, const Command&) override {
+    appended_ = position;
     if (sync_ms_max_ == 0) {
-      ++synced_;
+      committed_ = position;
     } else if (!syncing_) {
       Sync();
     }
   }
-  // The loop asks before each command that it applies, and for nothing else: what is synced comes
-  // out one by one, so that each is seen at its time.
-  LogPosition committed() const override {
-    if (taken_ < synced_) {
-      port_.committing(commands_.front());
-      commands_.pop_front();
-      ++taken_;
-    }
-    return LogPosition(taken_);
-  }
-
-  const std::deque<Command>& unsynced() const { return commands_; }
-  // The last command that was applied.
-  LogPosition applied() const { return LogPosition(taken_); }
-
-  // Power is lost: of what is not synced, the beginning may have reached the disk all the same, and
-  // is committed; the rest is lost.
-  void Crash() {
-    ++life_;
-    const uint64_t kept = dice_.Below(commands_.size() + 1);
-    synced_ += kept;
-    if (kept > 0) port_.committed();
-    // What was appended meanwhile is lost too.
-    for (const Command& command : commands_) port_.lost(command);
-    commands_.clear();
-    syncing_ = false;
-  }
+  LogPosition committed() const override { return committed_; }
 
  private:
   void Sync() {
     syncing_ = true;
-    queue_.After(dice_.Between(1, sync_ms_max_), [this, life = life_, count = commands_.size()] {
-      // Often all at once, as a disk does it; else in batches of any size.
-      const bool whole = dice_.OneIn(2);
-      for (size_t left = count; left > 0;) {
-        if (life != life_) return;
-        const uint64_t batch = whole ? left : dice_.Between(1, left);
-        synced_ += batch;
-        left -= batch;
-        port_.committed();
-      }
-      if (life != life_) return;
-      syncing_ = false;
-      if (!commands_.empty()) Sync();
+    const std::weak_ptr<VirtualLog*> self = self_;
+    queue_.After(dice_.Between(1, sync_ms_max_), [self, upto = appended_] {
+      if (const auto log = self.lock()) (*log)->Synced(upto);
     });
+  }
+  // Often all at once, as a disk does it; else in batches of any size.
+  void Synced(LogPosition upto) {
+    const bool whole = dice_.OneIn(2);
+    while (committed_ < upto) {
+      const uint64_t left = upto.value - committed_.value;
+      committed_.value += whole ? left : dice_.Between(1, left);
+      on_committed_();
+    }
+    syncing_ = false;
+    if (committed_ < appended_) Sync();
   }
 
   const uint64_t sync_ms_max_;
   EventQueue& queue_;
   Dice& dice_;
-  const Port port_;
-  mutable std::deque<Command> commands_;  // that are not applied
-  mutable uint64_t taken_ = 0;            // commands so far
-  uint64_t synced_ = 0;
+  const std::function<void()> on_committed_;
+  LogPosition appended_, committed_;
   bool syncing_ = false;
-  uint64_t life_ = 0;
+  const std::shared_ptr<VirtualLog*> self_ = std::make_shared<VirtualLog*>(this);
 };
 
 }  // namespace forebay::simulation

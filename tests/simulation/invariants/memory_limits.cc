@@ -13,6 +13,9 @@ namespace {
 // work that is bounded.
 constexpr size_t kUnacknowledgedMax = 4'096;
 
+// What is logged though the log is full: of the machine's own, and between machines.
+constexpr uint64_t kLogSlack = 256 * 1024;
+
 class MemoryLimits final : public Invariant {
  public:
   explicit MemoryLimits(Checker* checker) : Invariant("12 memory within limits", checker) {}
@@ -41,6 +44,9 @@ class MemoryLimits final : public Invariant {
         live += groups.InUse(slot) && groups[slot].state == rollout::GroupState::kTrained;
       }
       AtMost("groups", machine.tables().groups().used(), live + options().closed_groups_max);
+    }
+    for (const node::LogQueue& queue : node().LogQueues()) {
+      if (queue.bytes_max > 0) AtMost("bytes to log", queue.bytes, queue.bytes_max + kLogSlack);
     }
     AtMost("payload bytes that shards name", named,
            node().payloads().used() + node().payloads().cold());
