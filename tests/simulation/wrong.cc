@@ -53,7 +53,7 @@ const char* Spoil(World& world, uint64_t kind, const codec::SourceSettings* sett
       first.versions = {{0, {versions.branch, versions.announced.number + 100}, first.loss_tokens}};
       return "a version from the future";
     case 7:
-      first.versions = {{0, {versions.branch + 1, 0}, first.loss_tokens}};
+      first.versions = {{0, {versions.branch + 100, 0}, first.loss_tokens}};
       return "a version of a branch that never was";
     case 8:
       first.versions = {{1, {versions.branch, 0}, first.loss_tokens}};
