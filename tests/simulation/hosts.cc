@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "codec/archive.h"
 #include "shard/machine.h"
+#include "tests/simulation/payload_disk.h"
 
 namespace forebay::simulation {
 namespace {
@@ -191,7 +192,10 @@ void Node::ShardHost::OnDead(const std::vector<PayloadId>& payloads,
 }
 
 void Node::ShardHost::OnCold(const std::vector<PayloadId>& payloads) {
-  for (const PayloadId payload : payloads) node->payloads_.Cool(payload);
+  for (const PayloadId payload : payloads) {
+    node->payloads_.Cool(payload);
+    if (node->store_ != nullptr) node->store_->Cool(payload);
+  }
 }
 
 void Node::ShardHost::NoteSent(const codec::NumberedMessage& message) {

@@ -1,6 +1,6 @@
 // Inside a Node: one machine each with its loop.
 //
-// Only for node.cc and hosts.cc. Not thread-safe.
+// Only for node.cc, restarts.cc and hosts.cc. Not thread-safe.
 #pragma once
 
 #include <deque>
@@ -15,6 +15,8 @@
 #include "tests/simulation/node.h"
 
 namespace forebay::simulation {
+
+inline constexpr const char* kPayloadsExist = "9 payloads named by state exist";
 
 // Who waits for which answer; never iterated.
 template <class Reply>

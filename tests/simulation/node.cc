@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/hash.h"
-#include "node/check_recovered.h"
 #include "tests/simulation/hosts.h"
+#include "tests/simulation/payload_disk.h"
 
 namespace forebay::simulation {
 namespace {
@@ -26,6 +26,11 @@ Node::Node(const HistoryOptions& options, EventQueue* queue, Dice* dice, Stats* 
       announced_(std::move(announced)),
       payloads_(options.payload_bytes_max),
       contents_(uint64_t{1} << 40) {
+  if (options.store) {
+    store_ = std::make_unique<PayloadDisk>(
+        options, queue, dice, stats,
+        [this](const std::string& what) { alarm_(kPayloadsExist, what); });
+  }
   ledger_ = std::make_unique<LedgerHost>(this);
   for (uint32_t i = 0; i < options.shards; ++i) {
     shards_.push_back(std::make_unique<ShardHost>(this, ShardId(static_cast<uint8_t>(i))));
@@ -54,6 +59,10 @@ Brought Node::BroughtAndNotLogged() const {
   Brought brought;
   for (const auto& shard : shards_) shard->AddBroughtTo(&brought);
   ledger_->AddBroughtTo(&brought);
+  if (store_ != nullptr) {
+    brought.payloads.insert(brought.payloads.end(), store_->writing().begin(),
+                            store_->writing().end());
+  }
   return brought;
 }
 
@@ -101,23 +110,30 @@ void Node::Push(SessionId session, std::vector<shard::RolloutMeta> rollouts,
   waiting_.push_back({session, std::move(rollouts), std::move(answer), bytes});
 }
 
+struct Node::PushJob {
+  std::vector<shard::RolloutMeta> rollouts;
+  Answer<shard::PutRolloutsReply> answer;
+  shard::PutRolloutsReply reply;
+  uint32_t waiting = 1;  // parts that are not answered, and Propose
+  void Answered() {
+    if (--waiting == 0) answer(std::move(reply));
+  }
+};
+
 void Node::PushNow(SessionId session, std::vector<shard::RolloutMeta> rollouts,
                    Answer<shard::PutRolloutsReply> answer) {
-  struct Job {
-    std::vector<shard::RolloutMeta> rollouts;
-    Answer<shard::PutRolloutsReply> answer;
-    shard::PutRolloutsReply reply;
-    uint32_t waiting = 1;  // parts that are not answered, and this function
-    void Answered() {
-      if (--waiting == 0) answer(std::move(reply));
-    }
-  };
-  auto job = std::make_shared<Job>();
+  auto job = std::make_shared<PushJob>();
   job->rollouts = std::move(rollouts);
   job->answer = std::move(answer);
   job->reply.outcomes.resize(job->rollouts.size());
   for (shard::RolloutMeta& rollout : job->rollouts)
     rollout.payload = payloads_.Store(rollout.payload_bytes);
+  std::vector<PayloadId> payloads;
+  for (const shard::RolloutMeta& rollout : job->rollouts) payloads.push_back(rollout.payload);
+  WhenWritten(payloads, [this, session, job] { Propose(session, job); });
+}
+
+void Node::Propose(SessionId session, const std::shared_ptr<PushJob>& job) {
   for (uint32_t s = 0; s < shards(); ++s) {
     shard::PutRollouts command{.session = session};
     std::vector<size_t> indexes;
@@ -150,11 +166,16 @@ void Node::PushGroup(ShardId shard, shard::PutGroup group, Answer<shard::PutRoll
   if (!payloads_.Fits(bytes) || shards_[shard.value]->LogFull()) return;
   for (shard::RolloutMeta& rollout : group.rollouts)
     rollout.payload = payloads_.Store(rollout.payload_bytes);
-  group.task.content = contents_.Store(100);
-  ToShard(shard, group, [this, group, answer = std::move(answer)](shard::Reply& reply) {
-    auto& put = std::get<shard::PutRolloutsReply>(reply);
-    NoteGroupPushed(group, put);
-    answer(std::move(put));
+  std::vector<PayloadId> payloads;
+  for (const shard::RolloutMeta& rollout : group.rollouts) payloads.push_back(rollout.payload);
+  WhenWritten(payloads, [this, shard, group, answer = std::move(answer)]() mutable {
+    group.task.content = contents_.Store(100);
+    if (shards_[shard.value]->LogFull()) return shards_[shard.value]->Lost(group);
+    ToShard(shard, group, [this, group, answer](shard::Reply& reply) {
+      auto& put = std::get<shard::PutRolloutsReply>(reply);
+      NoteGroupPushed(group, put);
+      answer(std::move(put));
+    });
   });
 }
 
@@ -191,22 +212,55 @@ void Node::PutColumns(ledger::PutColumns command, Answer<ledger::StatusReply> an
     if (!payloads_.Fits(column.bytes)) return;
     column.payload = payloads_.Store(column.bytes);
   }
-  ToLedger(std::move(command), [answer = std::move(answer)](ledger::Reply& reply) {
-    answer(std::get<ledger::StatusReply>(std::move(reply)));
+  std::vector<PayloadId> payloads;
+  for (const ledger::WrittenColumn& column : command.columns) payloads.push_back(column.payload);
+  WhenWritten(payloads, [this, command, answer = std::move(answer)] {
+    if (ledger_->LogFull()) return ledger_->Lost(command);
+    ToLedger(command, [answer](ledger::Reply& reply) {
+      answer(std::get<ledger::StatusReply>(std::move(reply)));
+    });
   });
 }
 
-absl::StatusOr<ledger::MicroBatchView> Node::Fetch(Generation generation, StepId step,
-                                                   Revision revision,
-                                                   const ledger::MicroBatchRef& ref) {
-  const absl::Status current = ledger().CheckGeneration(generation);
-  auto view = current.ok() ? ledger().ViewMicroBatch(step, revision, ref)
-                           : absl::StatusOr<ledger::MicroBatchView>(current);
+Node::FetchAnswer Node::View(Generation generation, StepId step, Revision revision,
+                             const ledger::MicroBatchRef& ref) const {
+  if (const absl::Status current = ledger().CheckGeneration(generation); !current.ok())
+    return current;
+  return ledger().ViewMicroBatch(step, revision, ref);
+}
+
+Node::FetchAnswer Node::FetchNow(Generation generation, StepId step, Revision revision,
+                                 const ledger::MicroBatchRef& ref) {
+  auto view = View(generation, step, revision, ref);
   if (view.ok()) {
     if (auto loaded = Load(*view); !loaded.ok()) view = std::move(loaded);
   }
   observer_->OnFetched(generation, step, revision, ref, view);
   return view;
+}
+
+// What was read may belong to a step that is over by then: that is seen by asking once more.
+void Node::Fetch(Generation generation, StepId step, Revision revision,
+                 const ledger::MicroBatchRef& ref, Answer<FetchAnswer> answer) {
+  const auto view = View(generation, step, revision, ref);
+  if (store_ == nullptr || !view.ok()) return answer(FetchNow(generation, step, revision, ref));
+  std::vector<PayloadId> payloads;
+  for (const ledger::Slot& slot : view->slots) payloads.push_back(slot.payload);
+  for (const ledger::WrittenColumn& column : view->written) {
+    if (column.payload != PayloadId()) payloads.push_back(column.payload);
+  }
+  store_->Read(payloads, [this, generation, step, revision, ref,
+                          answer = std::move(answer)](const absl::Status& read) {
+    if (absl::IsUnavailable(read)) return answer(read);
+    auto now = FetchNow(generation, step, revision, ref);
+    if (!read.ok() && now.ok()) alarm_(kPayloadsExist, read.ToString());
+    answer(std::move(now));
+  });
+}
+
+void Node::WhenWritten(const std::vector<PayloadId>& payloads, std::function<void()> then) {
+  if (store_ == nullptr) return then();
+  store_->Write(payloads, std::move(then));
 }
 
 absl::Status Node::Load(const ledger::MicroBatchView& view) {
@@ -296,17 +350,20 @@ void Node::NoteTrainerAnswer(const ledger::Command& command, const ledger::Reply
 }
 
 void Node::FreeRefused(PayloadId payload) {
-  if (payloads_.Free(payload)) observer_->OnPayloadDead(payload);
+  if (!payloads_.Free(payload)) return;
+  observer_->OnPayloadDead(payload);
+  if (store_ != nullptr) store_->Free(payload);
 }
 
 void Node::Die(const std::vector<PayloadId>& payloads, Payloads* store) {
   for (const PayloadId id : payloads) {
     if (!store->Free(id)) {
-      alarm_("9 payloads named by state exist",
-             absl::StrCat(store == &payloads_ ? "payload " : "content ", id.value,
-                          " is freed and was not there"));
+      alarm_(kPayloadsExist, absl::StrCat(store == &payloads_ ? "payload " : "content ", id.value,
+                                          " is freed and was not there"));
     }
-    if (store == &payloads_) observer_->OnPayloadDead(id);
+    if (store != &payloads_) continue;
+    observer_->OnPayloadDead(id);
+    if (store_ != nullptr) store_->Free(id);
   }
   if (waiting_.empty() || serving_) return;
   // After the event: the loop that frees must not be called from within.
@@ -414,73 +471,6 @@ void Node::Between(std::function<void()> deliver) {
     queue_->After(dice_->Between(1, options_.delay_ms_max), deliver);
   }
   queue_->After(dice_->Between(1, options_.delay_ms_max), std::move(deliver));
-}
-
-void Node::RestartOne() { Restart(dice_->Below(shards() + 2)); }
-
-void Node::Restart(uint64_t which) {
-  stats_->Count(Fault::kRestart);
-  const bool damage = faults_ && options_.damage > 0 && dice_->OneIn(3);
-  if (damage) DamageSome();
-  const auto kind =
-      dice_->OneIn(2) ? MachineDisk::CrashKind::kPower : MachineDisk::CrashKind::kProcess;
-  bool flip = faults_ && dice_->Chance(options_.flip);
-  const bool all = which > shards();
-  for (uint32_t i = 0; i < shards() && !refused_; ++i) {
-    if (all || which == i) refused_ = !shards_[i]->Restart(kind, std::exchange(flip, false));
-  }
-  if (!refused_ && which >= shards()) refused_ = !ledger_->Restart(kind, flip);
-  if (refused_) return stats_->Count(Fault::kRefused);
-  if (all) {
-    waiting_.clear();
-    ending_ = false;
-    CheckThatTheyFit();
-  }
-  for (auto& shard : shards_) shard->loop->Resend();
-  ledger_->loop->Resend();
-  if (damage) DropDamaged();
-  SendSummaries();
-  Arm();
-}
-
-void Node::CheckThatTheyFit() const {
-  std::vector<const shard::State*> states;
-  for (const auto& shard : shards_) states.push_back(&shard->state());
-  if (const absl::Status fit = node::CheckRecovered(ledger(), states); !fit.ok())
-    alarm_(CommittedEntriesStay::kName, fit.ToString());
-}
-
-void Node::LogFailed() {
-  stats_->Count(Fault::kLogFailed);
-  if (std::exchange(ending_, true)) return;
-  queue_->After(dice_->Below(500), [this] {
-    // All may have been started anew meanwhile.
-    if (ending_) Restart(shards() + 1);
-  });
-}
-
-void Node::ForEachDisk(const std::function<void(MachineDisk&)>& act) {
-  if (!options_.disk) return;
-  for (auto& shard : shards_) act(*shard->machine.disk());
-  act(*ledger_->machine.disk());
-}
-
-void Node::TroubleSomeDisk() {
-  if (!faults_ || !options_.disk || !dice_->Chance(options_.disk_trouble)) return;
-  uint64_t which = dice_->Below(shards() + 1);
-  ForEachDisk([&which](MachineDisk& disk) {
-    if (which-- == 0) disk.Trouble();
-  });
-}
-
-void Node::LookAtLogs() {
-  for (auto& shard : shards_) shard->machine.log().Look(nullptr);
-  ledger_->machine.log().Look(nullptr);
-}
-
-void Node::Heal() {
-  faults_ = false;
-  ForEachDisk([](MachineDisk& disk) { disk.Heal(); });
 }
 
 void Node::SendSummaries() {

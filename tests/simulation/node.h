@@ -31,6 +31,7 @@ using Answer = std::function<void(R)>;
 
 struct Surroundings;
 class MachineDisk;
+class PayloadDisk;
 
 // Payloads and task contents that commands name.
 struct Brought {
@@ -72,8 +73,9 @@ class Node {
     });
   }
   void PutColumns(ledger::PutColumns command, Answer<ledger::StatusReply> answer);
-  absl::StatusOr<ledger::MicroBatchView> Fetch(Generation generation, StepId step,
-                                               Revision revision, const ledger::MicroBatchRef& ref);
+  using FetchAnswer = absl::StatusOr<ledger::MicroBatchView>;
+  void Fetch(Generation generation, StepId step, Revision revision,
+             const ledger::MicroBatchRef& ref, Answer<FetchAnswer> answer);
 
   // One machine, or all, end, and start anew from what was committed; what waited there is
   // forgotten.
@@ -122,6 +124,8 @@ class Node {
   Surroundings Around() const;
   void ToShard(ShardId shard, shard::Command command, std::function<void(shard::Reply&)> answer);
   void ToLedger(ledger::Command command, std::function<void(ledger::Reply&)> answer);
+  struct PushJob;
+  void Propose(SessionId session, const std::shared_ptr<PushJob>& job);
   void PushNow(SessionId session, std::vector<shard::RolloutMeta> rollouts,
                Answer<shard::PutRolloutsReply> answer);
   void ServeWaiting();
@@ -143,6 +147,14 @@ class Node {
   // What is not taken is the caller's, who frees it, unless the shard has done so.
   void FreeRefused(PayloadId payload);
   void Die(const std::vector<PayloadId>& payloads, Payloads* store);
+  FetchAnswer View(Generation generation, StepId step, Revision revision,
+                   const ledger::MicroBatchRef& ref) const;
+  // View and Load, of a micro-batch whose payloads are in memory.
+  FetchAnswer FetchNow(Generation generation, StepId step, Revision revision,
+                       const ledger::MicroBatchRef& ref);
+  // Once these are synced, if they have bytes.
+  void WhenWritten(const std::vector<PayloadId>& payloads, std::function<void()> then);
+  void RestartStore(bool power);
   // What a load of the micro-batch's payloads would say, and what follows from that.
   absl::Status Load(const ledger::MicroBatchView& view);
   void DamageSome();
@@ -174,6 +186,7 @@ class Node {
   bool ending_ = false;  // a log has failed
   Payloads payloads_;
   Payloads contents_;
+  std::unique_ptr<PayloadDisk> store_;  // if payloads have bytes
   std::vector<std::unique_ptr<ShardHost>> shards_;
   std::unique_ptr<LedgerHost> ledger_;
   std::deque<Waiting> waiting_;

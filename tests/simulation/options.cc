@@ -111,6 +111,9 @@ void DrawDisk(Dice& dice, HistoryOptions* o) {
   o->log_file_bytes = dice.Between(20'000, 600'000);
   o->snapshot_log_bytes = dice.Between(20'000, 600'000);
   if (dice.OneIn(2)) o->log_pending_bytes_max = dice.Between(4'000, 40'000);
+  o->store = dice.OneIn(2);
+  if (dice.OneIn(2)) o->store_memory_bytes = dice.Between(200'000, 1'000'000);
+  o->segment_bytes = dice.Between(50'000, 500'000);
   o->disk_trouble = Maybe(dice, 0.1);
   if (dice.OneIn(3)) o->flip = dice.Unit();
   if (o->restart_one_in == 0 && dice.OneIn(2)) o->restart_one_in = dice.Between(500, 5'000);
@@ -172,14 +175,14 @@ HistoryOptions DrawHistory(uint64_t seed) {
 }
 
 std::string HistoryOptions::Summary() const {
-  return absl::StrCat(shards, " shards, ", sources.size(), " sources, ", actors, " actors x ",
-                      slots, ", ", ranks, " ranks, ", groups_per_step, " groups or ",
-                      tokens_per_step, " tokens a step, ", mini_batches, " mini-batches, ",
-                      open_ahead, " open, loss ", loss, ", repeat ", repeat, ", delay ",
-                      delay_ms_max, " ms, peer faults ", peer_faults, ", restart 1/",
-                      restart_one_in, ", sync ", sync_ms_max, " ms", disk ? " on disks" : "",
-                      ", trouble ", disk_trouble, ", flip ", flip, ", payloads ", payload_bytes_max,
-                      ", damage ", damage, ", retained ", retention_bytes_max, ", rewind ", rewind);
+  return absl::StrCat(
+      shards, " shards, ", sources.size(), " sources, ", actors, " actors x ", slots, ", ", ranks,
+      " ranks, ", groups_per_step, " groups or ", tokens_per_step, " tokens a step, ", mini_batches,
+      " mini-batches, ", open_ahead, " open, loss ", loss, ", repeat ", repeat, ", delay ",
+      delay_ms_max, " ms, peer faults ", peer_faults, ", restart 1/", restart_one_in, ", sync ",
+      sync_ms_max, " ms", disk ? " on disks" : "", store ? " with payloads" : "", ", trouble ",
+      disk_trouble, ", flip ", flip, ", payloads ", payload_bytes_max, ", damage ", damage,
+      ", retained ", retention_bytes_max, ", rewind ", rewind);
 }
 
 }  // namespace forebay::simulation

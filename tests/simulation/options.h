@@ -86,6 +86,9 @@ struct HistoryOptions {
   uint64_t log_file_bytes = uint64_t{64} << 20;
   uint64_t log_pending_bytes_max = uint64_t{64} << 20;
   uint64_t snapshot_log_bytes = uint64_t{256} << 20;
+  bool store = false;  // payloads have bytes, in the daemon's segments on a disk of their own
+  uint64_t store_memory_bytes = uint64_t{64} << 20;
+  uint64_t segment_bytes = uint64_t{1} << 20;
   double disk_trouble = 0;  // chance by second
   double flip = 0;          // chance by restart that a bit of what is stored changes
   uint64_t payload_bytes_max = uint64_t{1} << 40;

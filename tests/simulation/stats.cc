@@ -36,6 +36,7 @@ const char* Name(Fault fault) {
                                                   "replays",
                                                   "rewinds repeated",
                                                   "troubles of disks",
+                                                  "troubles of the store",
                                                   "requests at a full log",
                                                   "logs failed",
                                                   "snapshots",

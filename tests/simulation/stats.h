@@ -42,9 +42,10 @@ enum class Fault : uint8_t {
   kRewind,  // fresh
   kReplay,
   kRewindRepeated,  // a request that was answered before
-  kDiskTrouble,
-  kLogFull,    // a request that waits for a log, or is refused
-  kLogFailed,  // so that its machine ends
+  kDiskTrouble,     // of a log
+  kStoreTrouble,    // of the disk of payloads
+  kLogFull,         // a request that waits for a log, or is refused
+  kLogFailed,       // so that its machine ends
   kSnapshot,
   kSnapshotFailed,
   kFlip,      // a bit of what is stored

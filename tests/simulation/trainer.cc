@@ -228,8 +228,10 @@ void Job::FetchOne(uint32_t rank, std::vector<MicroBatchRef> refs, size_t next) 
   world_.network.Call<View>(
       [this, ref, generation = generation_, step = step_,
        revision = revision_](Answer<View> answer) {
-        const auto view = world_.node.Fetch(generation, step, revision, ref);
-        answer(view.ok() ? View(view->tokens) : View(view.status()));
+        world_.node.Fetch(generation, step, revision, ref,
+                          [answer = std::move(answer)](const Node::FetchAnswer& view) {
+                            answer(view.ok() ? View(view->tokens) : View(view.status()));
+                          });
       },
       [this, turn = turn_, rank, refs = std::move(refs), next](std::optional<View> view) {
         if (!alive_ || turn != turn_) return world_.queue.Idle();

@@ -1,0 +1,237 @@
+#include "tests/simulation/payload_disk.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/prng.h"
+
+namespace forebay::simulation {
+namespace {
+
+using What = io::Fault::What;
+
+constexpr uint64_t kTickMs = 50;
+// Of an operation. Slower than this, with writes as small as these, it falls behind for good what
+// many actors push.
+constexpr uint64_t kDelayMs = 20;
+constexpr uint64_t kPlenty = uint64_t{1} << 40;
+
+}  // namespace
+
+PayloadDisk::PayloadDisk(const HistoryOptions& options, EventQueue* queue, Dice* dice, Stats* stats,
+                         Alarm alarm)
+    : options_(options), queue_(*queue), dice_(*dice), stats_(*stats), alarm_(std::move(alarm)) {
+  Begin();
+  Restart(io::MemoryDisk::CrashKind::kProcess, {});
+}
+
+PayloadDisk::~PayloadDisk() {
+  life_ = nullptr;
+  store_ = nullptr;
+  disk_->Crash(io::MemoryDisk::CrashKind::kProcess);
+}
+
+void PayloadDisk::Begin() {
+  life_ = std::make_shared<int>();
+  volume_->bytes_max = kPlenty;
+  disk_ = std::make_unique<io::MemoryDisk>(
+      volume_,
+      io::VirtualTime{.now_ms = [this] { return queue_.now_ms() + recovery_.now_ms(); },
+                      .after =
+                          [this](uint64_t delay_ms, std::function<void()> work) {
+                            if (recovering_)
+                              return recovery_.time().after(delay_ms, std::move(work));
+                            queue_.After(delay_ms, [this, work = std::move(work)] {
+                              queue_.Idle();
+                              work();
+                            });
+                          }},
+      io::MemoryDiskOptions{.seed = dice_.Next(),
+                            .delay_most_ms = std::min(options_.sync_ms_max, kDelayMs)});
+  const uint64_t page = 4096;
+  storage::SegmentStoreOptions store;
+  store.directory = "/store";
+  store.cluster = "simulation";
+  store.incarnation = ++incarnation_;
+  store.seed = dice_.Next();
+  store.bytes_max = options_.store_memory_bytes;
+  store.completion_reserve_bytes = store.bytes_max / 10;
+  store.want_bytes_max = store.bytes_max / 4;
+  store.segment_bytes = options_.segment_bytes;
+  store.lanes = static_cast<uint32_t>(dice_.Between(1, 4));
+  store.write_bytes_max = dice_.Between(16, 64) * page;
+  store.read_bytes_max = dice_.Between(1, 8) * page;
+  store.gc_grace_ms = dice_.Below(5'000);
+  store.write_deadline_ms = dice_.Between(1'000, 10'000);
+  store.now_ms = [this] { return queue_.now_ms() + recovery_.now_ms(); };
+  store_ = std::make_unique<storage::SegmentStore>(disk_.get(), store);
+}
+
+void PayloadDisk::Later(uint64_t delay_ms, std::function<void()> work) {
+  queue_.After(delay_ms, [this, life = Life(life_), work = std::move(work)] {
+    queue_.Idle();
+    if (!life.expired()) work();
+  });
+}
+
+void PayloadDisk::Tick() {
+  store_->Tick();
+  Later(kTickMs, [this] { Tick(); });
+}
+
+// --- bytes ---
+
+std::string PayloadDisk::BytesOf(PayloadId id) {
+  std::string bytes = absl::StrCat("payload ", id.value, " ");
+  bytes.resize(bytes.size() + Mix64(id.value) % 3'000, static_cast<char>('a' + id.value % 26));
+  return bytes;
+}
+
+void PayloadDisk::Write(const std::vector<PayloadId>& ids, std::function<void()> done) {
+  writing_.insert(ids.begin(), ids.end());
+  uint64_t footprint = 0;
+  for (const PayloadId id : ids)
+    footprint += storage::PayloadBuilder::Footprint(BytesOf(id).size());
+  auto shared = std::make_shared<std::function<void()>>(std::move(done));
+  FOREBAY_CHECK(store_->budget().CanEverFit(footprint));
+  store_->budget().Await(footprint, 0, [this, life = Life(life_), ids, shared] {
+    if (life.expired()) return;
+    Put(ids, shared);
+  });
+}
+
+void PayloadDisk::Put(const std::vector<PayloadId>& ids,
+                      std::shared_ptr<std::function<void()>> done) {
+  std::vector<storage::PayloadBuilder> builders;
+  for (const PayloadId id : ids) {
+    const std::string bytes = BytesOf(id);
+    storage::PayloadBuilder& builder = builders.emplace_back(&store_->budget(), bytes.size());
+    builder.AppendHeader(std::string_view(bytes).substr(0, 7));
+    builder.Append(std::string_view(bytes).substr(7), 0);
+  }
+  auto places = std::make_shared<std::vector<PayloadId>>(ids.size());
+  store_->Finish(absl::MakeSpan(builders), absl::MakeSpan(*places),
+                 [this, life = Life(life_), ids, places, done](const absl::Status& status) {
+                   if (life.expired()) return;
+                   if (!status.ok())
+                     return alarm_(absl::StrCat("a write ends: ", status.ToString()));
+                   for (size_t i = 0; i < ids.size(); ++i) {
+                     places_[ids[i]] = (*places)[i];
+                   }
+                   Later(0, [this, ids, done] {
+                     for (const PayloadId id : ids) writing_.erase(id);
+                     (*done)();
+                   });
+                 });
+}
+
+void PayloadDisk::Check(PayloadId id, const storage::PayloadView& view) {
+  std::vector<storage::BlockSlice> slices;
+  std::string bytes;
+  if (const auto status = view.Slices(0, view.bytes(), &slices); !status.ok())
+    return alarm_(status.ToString());
+  for (const storage::BlockSlice& slice : slices) bytes.append(slice.data, slice.size);
+  if (bytes != BytesOf(id)) alarm_(absl::StrCat("payload ", id.value, " has other bytes"));
+}
+
+void PayloadDisk::Read(std::vector<PayloadId> ids, std::function<void(absl::Status)> done) {
+  if (ids.empty()) return Later(0, [done = std::move(done)] { done(absl::OkStatus()); });
+  const PayloadId id = ids.back();
+  ids.pop_back();
+  const auto place = places_.find(id);
+  if (place == places_.end())
+    return Later(0, [done = std::move(done)] { done(absl::NotFoundError("freed")); });
+  store_->Load({place->second},
+               [this, life = Life(life_), id, ids = std::move(ids),
+                done = std::move(done)](absl::StatusOr<std::vector<storage::PayloadView>> views) {
+                 if (life.expired()) return;
+                 if (!views.ok())
+                   return Later(0, [done, status = views.status()] { done(status); });
+                 Check(id, views->front());
+                 Later(0, [this, ids, done] { Read(ids, done); });
+               });
+}
+
+void PayloadDisk::Free(PayloadId id) {
+  const auto place = places_.find(id);
+  if (place == places_.end()) return;
+  store_->Free({&place->second, 1});
+  places_.erase(place);
+}
+
+void PayloadDisk::Cool(PayloadId id) {
+  const auto place = places_.find(id);
+  if (place != places_.end()) store_->Cool({&place->second, 1});
+}
+
+// --- ends ---
+
+void PayloadDisk::Restart(io::MemoryDisk::CrashKind kind, const std::vector<PayloadId>& live) {
+  life_ = nullptr;
+  store_ = nullptr;
+  disk_->Crash(kind);
+  disk_ = nullptr;
+  writing_.clear();
+  ++troubles_;
+  recovering_ = true;
+  Begin();
+  std::vector<PayloadId> places;
+  std::map<PayloadId, PayloadId> kept;
+  for (const PayloadId id : live) {
+    const auto place = places_.find(id);
+    if (place == places_.end()) {
+      alarm_(absl::StrCat("payload ", id.value, " is named, and was never written to the end"));
+      continue;
+    }
+    places.push_back(place->second);
+    kept.insert(*place);
+  }
+  places_ = std::move(kept);
+  bool answered = false;
+  store_->Recover(places, [&](absl::StatusOr<storage::StoreRecovery> found) {
+    answered = true;
+    if (!found.ok()) return alarm_(found.status().ToString());
+    for (const storage::LostPayload& lost : found->lost)
+      alarm_(absl::StrCat("a payload is named and lost: ", lost.why));
+  });
+  recovery_.RunAll();
+  recovering_ = false;
+  if (!answered) alarm_("the store does not recover");
+  Tick();
+}
+
+// --- trouble ---
+
+void PayloadDisk::Trouble() {
+  stats_.Count(Fault::kStoreTrouble);
+  switch (dice_.Below(4)) {
+    case 0:
+      disk_->Hang();
+      break;
+    case 1:
+      volume_->bytes_max = volume_->used_bytes() + dice_.Below(100'000);
+      break;
+    case 2:
+      disk_->Inject({.what = dice_.OneIn(2) ? What::kFail : What::kFailButHappened,
+                     .skip = dice_.Below(20),
+                     .times = dice_.Between(1, 10),
+                     .error = EIO});
+      break;
+    default:
+      disk_->Inject(
+          {.what = What::kDelay, .times = UINT64_MAX, .delay_ms = dice_.Between(10, 4'000)});
+  }
+  queue_.After(dice_.Between(100, 15'000), [this, trouble = ++troubles_] {
+    queue_.Idle();
+    if (trouble == troubles_) Heal();
+  });
+}
+
+void PayloadDisk::Heal() {
+  volume_->bytes_max = kPlenty;
+  disk_->Heal();
+}
+
+}  // namespace forebay::simulation

@@ -1,0 +1,81 @@
+// The bytes behind the model of the payload store: the daemon's segment store on a disk in virtual
+// time, with faults. Each payload has bytes of its own, which are compared whenever it is read.
+//
+// Not thread-safe. Ids are those of the model. Callbacks come in events of their own, or never once
+// the process has ended. What the disk does counts for no event of the history.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "io/memory_disk.h"
+#include "storage/segment_store.h"
+#include "tests/simulation/dice.h"
+#include "tests/simulation/event_queue.h"
+#include "tests/simulation/options.h"
+#include "tests/simulation/stats.h"
+
+namespace forebay::simulation {
+
+class PayloadDisk {
+ public:
+  // Told what is wrong with a payload.
+  using Alarm = std::function<void(const std::string& what)>;
+
+  PayloadDisk(const HistoryOptions& options, EventQueue* queue, Dice* dice, Stats* stats,
+              Alarm alarm);
+  ~PayloadDisk();
+  PayloadDisk(const PayloadDisk&) = delete;
+  PayloadDisk& operator=(const PayloadDisk&) = delete;
+
+  // `done` when all of them are synced: nothing that names them may be logged before.
+  void Write(const std::vector<PayloadId>& ids, std::function<void()> done);
+  // One after another. NotFound if one was freed meanwhile.
+  void Read(std::vector<PayloadId> ids, std::function<void(absl::Status)> done);
+  void Free(PayloadId id);
+  void Cool(PayloadId id);
+  // Given to Write, and not answered.
+  const std::set<PayloadId>& writing() const { return writing_; }
+
+  // The process ends, or the power fails; what was being written is gone. The next one must find
+  // all of `live`.
+  void Restart(io::MemoryDisk::CrashKind kind, const std::vector<PayloadId>& live);
+  // For a while the disk is slow, hangs, is full, or answers with errors.
+  void Trouble();
+  void Heal();
+
+ private:
+  using Life = std::weak_ptr<int>;  // of the process
+  void Begin();
+  void Tick();
+  // Runs `work` in an event, if the process is still there.
+  void Later(uint64_t delay_ms, std::function<void()> work);
+  void Put(const std::vector<PayloadId>& ids, std::shared_ptr<std::function<void()>> done);
+  void Check(PayloadId id, const storage::PayloadView& view);
+  static std::string BytesOf(PayloadId id);
+
+  const HistoryOptions& options_;
+  EventQueue& queue_;
+  Dice& dice_;
+  Stats& stats_;
+  const Alarm alarm_;
+  const std::shared_ptr<io::MemoryVolume> volume_ = std::make_shared<io::MemoryVolume>();
+  io::ManualTime recovery_;  // goes on while the store is recovered, and the history stands still
+  bool recovering_ = false;
+  uint64_t incarnation_ = 0;
+  uint64_t troubles_ = 0;
+  std::map<PayloadId, PayloadId> places_;  // in the store, of what is written and not freed
+  std::set<PayloadId> writing_;
+  std::shared_ptr<int> life_;
+  std::unique_ptr<io::MemoryDisk> disk_;
+  std::unique_ptr<storage::SegmentStore> store_;
+};
+
+}  // namespace forebay::simulation

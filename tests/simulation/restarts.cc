@@ -1,0 +1,94 @@
+// How a Node's machines end and start anew, and what is wrong with its disks.
+#include <utility>
+#include <vector>
+
+#include "node/check_recovered.h"
+#include "tests/simulation/hosts.h"
+#include "tests/simulation/payload_disk.h"
+
+namespace forebay::simulation {
+
+// What was being written is of no use to anybody; what is alive is named by a state.
+void Node::RestartStore(bool power) {
+  std::vector<PayloadId> live;
+  for (uint64_t id = 1; id <= payloads_.ids(); ++id) {
+    if (payloads_.Alive(PayloadId(id))) live.push_back(PayloadId(id));
+  }
+  store_->Restart(power ? MachineDisk::CrashKind::kPower : MachineDisk::CrashKind::kProcess, live);
+}
+
+void Node::RestartOne() { Restart(dice_->Below(shards() + 2)); }
+
+void Node::Restart(uint64_t which) {
+  stats_->Count(Fault::kRestart);
+  const bool damage = faults_ && options_.damage > 0 && dice_->OneIn(3);
+  if (damage) DamageSome();
+  const auto kind =
+      dice_->OneIn(2) ? MachineDisk::CrashKind::kPower : MachineDisk::CrashKind::kProcess;
+  bool flip = faults_ && dice_->Chance(options_.flip);
+  const bool all = which > shards();
+  if (all && store_ != nullptr) {
+    const std::set<PayloadId> unwritten = store_->writing();
+    for (const PayloadId payload : unwritten) FreeRefused(payload);
+  }
+  for (uint32_t i = 0; i < shards() && !refused_; ++i) {
+    if (all || which == i) refused_ = !shards_[i]->Restart(kind, std::exchange(flip, false));
+  }
+  if (!refused_ && which >= shards()) refused_ = !ledger_->Restart(kind, flip);
+  if (refused_) return stats_->Count(Fault::kRefused);
+  if (all) {
+    waiting_.clear();
+    ending_ = false;
+    CheckThatTheyFit();
+    if (store_ != nullptr) RestartStore(kind == MachineDisk::CrashKind::kPower);
+  }
+  for (auto& shard : shards_) shard->loop->Resend();
+  ledger_->loop->Resend();
+  if (damage) DropDamaged();
+  SendSummaries();
+  Arm();
+}
+
+void Node::CheckThatTheyFit() const {
+  std::vector<const shard::State*> states;
+  for (const auto& shard : shards_) states.push_back(&shard->state());
+  if (const absl::Status fit = node::CheckRecovered(ledger(), states); !fit.ok())
+    alarm_(CommittedEntriesStay::kName, fit.ToString());
+}
+
+void Node::LogFailed() {
+  stats_->Count(Fault::kLogFailed);
+  if (std::exchange(ending_, true)) return;
+  queue_->After(dice_->Below(500), [this] {
+    // All may have been started anew meanwhile.
+    if (ending_) Restart(shards() + 1);
+  });
+}
+
+void Node::ForEachDisk(const std::function<void(MachineDisk&)>& act) {
+  if (!options_.disk) return;
+  for (auto& shard : shards_) act(*shard->machine.disk());
+  act(*ledger_->machine.disk());
+}
+
+void Node::TroubleSomeDisk() {
+  if (!faults_ || !options_.disk || !dice_->Chance(options_.disk_trouble)) return;
+  uint64_t which = dice_->Below(shards() + 1);
+  if (store_ != nullptr && dice_->OneIn(3)) return store_->Trouble();
+  ForEachDisk([&which](MachineDisk& disk) {
+    if (which-- == 0) disk.Trouble();
+  });
+}
+
+void Node::LookAtLogs() {
+  for (auto& shard : shards_) shard->machine.log().Look(nullptr);
+  ledger_->machine.log().Look(nullptr);
+}
+
+void Node::Heal() {
+  faults_ = false;
+  ForEachDisk([](MachineDisk& disk) { disk.Heal(); });
+  if (store_ != nullptr) store_->Heal();
+}
+
+}  // namespace forebay::simulation
