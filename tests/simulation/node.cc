@@ -13,6 +13,15 @@ namespace {
 
 constexpr size_t kWaitingPushesMax = 2'000;
 
+std::vector<PayloadId> PayloadsOf(const ledger::MicroBatchView& view) {
+  std::vector<PayloadId> payloads;
+  for (const ledger::Slot& slot : view.slots) payloads.push_back(slot.payload);
+  for (const ledger::WrittenColumn& column : view.written) {
+    if (column.payload != PayloadId()) payloads.push_back(column.payload);
+  }
+  return payloads;
+}
+
 }  // namespace
 
 Node::Node(const HistoryOptions& options, EventQueue* queue, Dice* dice, Stats* stats,
@@ -239,22 +248,21 @@ Node::FetchAnswer Node::FetchNow(Generation generation, StepId step, Revision re
   return view;
 }
 
-// What was read may belong to a step that is over by then: that is seen by asking once more.
+// What was read may belong to a step that is over by then, or to a column that was written anew:
+// that is seen by asking once more.
 void Node::Fetch(Generation generation, StepId step, Revision revision,
                  const ledger::MicroBatchRef& ref, Answer<FetchAnswer> answer) {
   const auto view = View(generation, step, revision, ref);
   if (store_ == nullptr || !view.ok()) return answer(FetchNow(generation, step, revision, ref));
-  std::vector<PayloadId> payloads;
-  for (const ledger::Slot& slot : view->slots) payloads.push_back(slot.payload);
-  for (const ledger::WrittenColumn& column : view->written) {
-    if (column.payload != PayloadId()) payloads.push_back(column.payload);
-  }
-  store_->Read(payloads, [this, generation, step, revision, ref,
+  std::vector<PayloadId> payloads = PayloadsOf(*view);
+  store_->Read(payloads, [this, generation, step, revision, ref, payloads,
                           answer = std::move(answer)](const absl::Status& read) {
     if (absl::IsUnavailable(read)) return answer(read);
-    auto now = FetchNow(generation, step, revision, ref);
-    if (!read.ok() && now.ok()) alarm_(kPayloadsExist, read.ToString());
-    answer(std::move(now));
+    const auto now = View(generation, step, revision, ref);
+    if (now.ok() && PayloadsOf(*now) != payloads)
+      return Fetch(generation, step, revision, ref, answer);
+    if (now.ok() && !read.ok()) alarm_(kPayloadsExist, read.ToString());
+    answer(FetchNow(generation, step, revision, ref));
   });
 }
 
