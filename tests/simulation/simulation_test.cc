@@ -30,12 +30,12 @@ TEST(Simulation, TheSameSeedIsTheSameHistory) {
   IsTheSameAgain(options);
 }
 
-TEST(Simulation, TheSameSeedIsTheSameHistoryOnADiskWithTrouble) {
+TEST(Simulation, TheSameSeedIsTheSameHistoryOnDisksWithTrouble) {
   HistoryOptions options;
   uint64_t seed = 0;
   do {
     options = DrawHistory(++seed);
-  } while (!options.disk || options.disk_trouble == 0 || options.restart_one_in == 0);
+  } while (!options.store || options.disk_trouble == 0 || options.restart_one_in == 0);
   options.flip = 0;
   options.events = 5'000;
   IsTheSameAgain(options);
