@@ -12,6 +12,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
 #include "absl/strings/match.h"
 #include "tests/simulation/simulation.h"
 
@@ -137,6 +138,7 @@ int RunMutations(uint64_t seed) {
 }  // namespace forebay::simulation
 
 int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage("histories of the whole system, with faults, in virtual time");
   absl::ParseCommandLine(argc, argv);
   uint64_t seed = absl::GetFlag(FLAGS_seed);
   if (seed == 0) seed = forebay::simulation::RandomSeed();
