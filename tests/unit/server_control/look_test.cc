@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <set>
@@ -119,7 +120,9 @@ TEST_F(Look, ARolloutIsReadInPieces) {
   ASSERT_EQ(read.header().columns_size(), 2);
   EXPECT_EQ(read.header().columns(0).name(), "tokens");
   EXPECT_EQ(read.header().attempt_id(), read.rollout().attempt_id());
-  const std::string all = std::string(32, 'x') + '\0' + std::string(7, '\1');
+  std::string all(40, 'x');
+  all[32] = '\0';
+  std::fill(all.begin() + 33, all.end(), '\1');
   request.set_bytes_max(1000);
   EXPECT_EQ(Good<v1::ReadRolloutResponse>("AdminService/ReadRollout", request).data(), all);
   request.set_offset(31);
