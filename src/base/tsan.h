@@ -6,20 +6,20 @@
 // taken.
 #pragma once
 
-#ifdef __SANITIZE_THREAD__
+#ifdef FOREBAY_TSAN
 #include <sanitizer/tsan_interface.h>
 #endif
 
 namespace forebay {
 
 inline void TsanRelease([[maybe_unused]] void* object) {
-#ifdef __SANITIZE_THREAD__
+#ifdef FOREBAY_TSAN
   __tsan_release(object);
 #endif
 }
 
 inline void TsanAcquire([[maybe_unused]] void* object) {
-#ifdef __SANITIZE_THREAD__
+#ifdef FOREBAY_TSAN
   __tsan_acquire(object);
 #endif
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/tsan.h"
 #include "codec/actor_messages.h"
 #include "forebay/v1/actor.pb.h"
 #include "server/grpc/typed.h"
@@ -132,9 +133,14 @@ std::string Encode(ServiceContext* context, const shard::AssignReply& reply) {
 void Answer(ServiceContext* context, const shard::AssignReply& reply, Responder* responder) {
   // The slice owns the string: a copy of thousands of assignments is spared.
   auto* const encoded = new std::string(Encode(context, reply));
+  TsanRelease(encoded);
   grpc::Slice out(
       encoded->data(), encoded->size(),
-      [](void* string) { delete static_cast<std::string*>(string); }, encoded);
+      [](void* string) {
+        TsanAcquire(string);
+        delete static_cast<std::string*>(string);
+      },
+      encoded);
   responder->Reply(grpc::ByteBuffer(&out, 1));
 }
 

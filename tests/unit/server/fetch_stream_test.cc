@@ -6,6 +6,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/tsan.h"
 #include "forebay/v1/trainer.pb.h"
 #include "storage/ram_payload_store.h"
 #include "tests/unit/server/rpc_client.h"
@@ -19,6 +20,7 @@ constexpr char kFetch[] = "/forebay.v1.TrainerService/Fetch";
 class FakeEngine : public FetchEngine {
  public:
   void View(const FetchKey& key, FetchAnswer answer) override {
+    TsanAcquire(this);
     if (view_ended) return answer(absl::AbortedError("step 1 is committed"));
     if (key.revision.value != 1) {
       answer(absl::AbortedError("revision 2 is over"));
@@ -31,6 +33,7 @@ class FakeEngine : public FetchEngine {
             FetchRefusal answer) override {
     EXPECT_EQ(lost_of.slots.size(), view.slots.size());
     lost = storage::LostOf(why);
+    TsanRelease(this);
     answer(absl::DataLossError(absl::StrCat(why.message(), ": its bytes are lost")));
   }
   std::vector<PayloadId> lost;
@@ -120,8 +123,12 @@ class FetchStreamTest : public ::testing::Test {
     store_.Finish({&builder, 1}, {&id, 1}, nullptr);
     return id;
   }
+  bool Send(const v1::FetchRequest& request) {
+    TsanRelease(&engine_);
+    return stream_->Write(Body(request.SerializeAsString()));
+  }
   Fetched Fetch(v1::FetchRequest request) {
-    EXPECT_TRUE(stream_->Write(Body(request.SerializeAsString())));
+    EXPECT_TRUE(Send(request));
     Fetched fetched;
     v1::FetchFrame frame;
     do {
@@ -269,6 +276,7 @@ TEST_F(FetchStreamTest, ErrorsDoNotEndTheStream) {
   const Fetched lost = Fetch(Request({"tokens"}));
   EXPECT_EQ(lost.error, static_cast<int>(absl::StatusCode::kDataLoss));
   EXPECT_THAT(lost.message, HasSubstr("its bytes are lost"));
+  TsanAcquire(&engine_);
   EXPECT_THAT(engine_.lost, ::testing::ElementsAre(id));
   engine_.ends_after_view = true;  // and takes its payloads with it
   EXPECT_EQ(Fetch(Request({"tokens"})).error, static_cast<int>(absl::StatusCode::kAborted));
@@ -280,7 +288,7 @@ TEST_F(FetchStreamTest, BytesBeingSentOutliveTheirPayload) {
   AddRollout({500'000}, false);
   engine_.view.padded_tokens = 500'000;
   const PayloadId id = engine_.view.slots[0].payload;
-  ASSERT_TRUE(stream_->Write(Body(Request({"tokens"}).SerializeAsString())));
+  ASSERT_TRUE(Send(Request({"tokens"})));
   grpc::ByteBuffer body;
   v1::FetchFrame frame;
   ASSERT_TRUE(stream_->Read(&body));
