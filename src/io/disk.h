@@ -17,6 +17,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -108,8 +109,14 @@ class Disk {
   // Writes the pieces one after another from `offset`; at most kPiecesMax.
   static constexpr size_t kPiecesMax = 256;
   virtual void Write(FileRef file, uint64_t offset, std::vector<ConstBuffer> pieces, Done done) = 0;
-  // Fills `to`; the result is the bytes read, fewer only at the file's end.
-  virtual void Read(FileRef file, uint64_t offset, absl::Span<char> to, DoneWith<size_t> done) = 0;
+  // Fills the pieces one after another; at most kPiecesMax. The result is the bytes read, fewer
+  // only at the file's end.
+  virtual void ReadPieces(FileRef file, uint64_t offset, std::vector<absl::Span<char>> pieces,
+                          DoneWith<size_t> done) = 0;
+  // The same of one piece.
+  void Read(FileRef file, uint64_t offset, absl::Span<char> to, DoneWith<size_t> done) {
+    ReadPieces(std::move(file), offset, {to}, std::move(done));
+  }
   // fdatasync.
   virtual void Sync(FileRef file, Done done) = 0;
   // Makes room for `bytes` from the start without changing contents or length that is read.

@@ -258,15 +258,16 @@ int MemoryDisk::EndWrite(const OpenFile& file, Event end, uint64_t offset, const
   return error;
 }
 
-void MemoryDisk::Read(FileRef file, uint64_t offset, absl::Span<char> to, DoneWith<size_t> done) {
-  if (auto status = RefuseRead(*file, offset, to); !status.ok()) return done(status);
+void MemoryDisk::ReadPieces(FileRef file, uint64_t offset, std::vector<absl::Span<char>> pieces,
+                            DoneWith<size_t> done) {
+  if (auto status = RefuseRead(*file, offset, pieces); !status.ok()) return done(status);
   auto own = OwnFile(file);
   auto fault = Strike(MemoryOperation::kRead, own->path());
   auto moved = std::make_shared<size_t>(0);
   Start(
       MemoryOperation::kRead, std::move(fault),
-      [this, own, offset, to, moved](const Fault* fault) {
-        const int error = ReadNow(*own, offset, to, fault);
+      [this, own, offset, pieces = std::move(pieces), moved](const Fault* fault) {
+        const int error = ReadNow(*own, offset, pieces, fault);
         *moved = moved_;
         return error;
       },
@@ -275,17 +276,24 @@ void MemoryDisk::Read(FileRef file, uint64_t offset, absl::Span<char> to, DoneWi
       });
 }
 
-int MemoryDisk::ReadNow(const OpenFile& file, uint64_t offset, absl::Span<char> to,
-                        const Fault* fault) {
+int MemoryDisk::ReadNow(const OpenFile& file, uint64_t offset,
+                        absl::Span<const absl::Span<char>> pieces, const Fault* fault) {
   if (const int error = Reach(file); error != 0) return error;
   if (Is(fault, Fault::What::kFail) || Is(fault, Fault::What::kFailButHappened)) {
     return fault->error;
   }
   const std::string& contents = volume_->contents(file.inode);
-  if (offset >= contents.size() || to.empty()) return 0;
-  moved_ = std::min<uint64_t>(to.size(), contents.size() - offset);
-  std::memcpy(to.data(), contents.data() + offset, moved_);
-  if (Is(fault, Fault::What::kFlipBit)) FlipBit(prng_, to.data(), moved_);
+  uint64_t size = 0;
+  for (const absl::Span<char> piece : pieces) size += piece.size();
+  if (offset >= contents.size() || size == 0) return 0;
+  moved_ = std::min<uint64_t>(size, contents.size() - offset);
+  std::string bytes = contents.substr(offset, moved_);
+  if (Is(fault, Fault::What::kFlipBit)) FlipBit(prng_, bytes.data(), bytes.size());
+  std::string_view left = bytes;
+  for (const absl::Span<char> piece : pieces) {
+    const size_t part = left.copy(piece.data(), piece.size());
+    left.remove_prefix(part);
+  }
   return 0;
 }
 

@@ -78,7 +78,8 @@ class MemoryDisk final : public Disk {
   std::string_view name() const override { return "memory"; }
 
   void Write(FileRef file, uint64_t offset, std::vector<ConstBuffer> pieces, Done done) override;
-  void Read(FileRef file, uint64_t offset, absl::Span<char> to, DoneWith<size_t> done) override;
+  void ReadPieces(FileRef file, uint64_t offset, std::vector<absl::Span<char>> pieces,
+                  DoneWith<size_t> done) override;
   void Sync(FileRef file, Done done) override;
   void Allocate(FileRef file, uint64_t bytes, Done done) override;
   void Truncate(FileRef file, uint64_t bytes, Done done) override;
@@ -143,7 +144,8 @@ class MemoryDisk final : public Disk {
   int UnlinkNow(const std::string& path);
   int MakeDirectoryNow(const std::string& path);
   int EndWrite(const OpenFile& file, MemoryVolume::Event end, uint64_t offset, const Fault* fault);
-  int ReadNow(const OpenFile& file, uint64_t offset, absl::Span<char> to, const Fault* fault);
+  int ReadNow(const OpenFile& file, uint64_t offset, absl::Span<const absl::Span<char>> pieces,
+              const Fault* fault);
   int SyncNow(const OpenFile& file, uint64_t covered, const Fault* fault);
   MemoryVolume::Event NewEvent(MemoryVolume::Event::Kind kind) const;
 

@@ -68,10 +68,11 @@ void PosixDisk::Write(FileRef file, uint64_t offset, std::vector<ConstBuffer> pi
   Accept(std::move(operation));
 }
 
-void PosixDisk::Read(FileRef file, uint64_t offset, absl::Span<char> to, DoneWith<size_t> done) {
-  if (auto status = RefuseRead(*file, offset, to); !status.ok()) return done(status);
+void PosixDisk::ReadPieces(FileRef file, uint64_t offset, std::vector<absl::Span<char>> pieces,
+                           DoneWith<size_t> done) {
+  if (auto status = RefuseRead(*file, offset, pieces); !status.ok()) return done(status);
   auto operation = std::make_unique<Operation>(Operation::Kind::kRead, OwnFile(file), offset);
-  operation->AddPiece(to.data(), to.size());
+  for (const absl::Span<char> piece : pieces) operation->AddPiece(piece.data(), piece.size());
   operation->done_reading = std::move(done);
   Accept(std::move(operation));
 }

@@ -22,7 +22,8 @@ class PosixDisk : public Disk {
   ~PosixDisk() override;
 
   void Write(FileRef file, uint64_t offset, std::vector<ConstBuffer> pieces, Done done) final;
-  void Read(FileRef file, uint64_t offset, absl::Span<char> to, DoneWith<size_t> done) final;
+  void ReadPieces(FileRef file, uint64_t offset, std::vector<absl::Span<char>> pieces,
+                  DoneWith<size_t> done) final;
   void Sync(FileRef file, Done done) final;
   void Allocate(FileRef file, uint64_t bytes, Done done) final;
   void Truncate(FileRef file, uint64_t bytes, Done done) final;

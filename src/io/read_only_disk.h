@@ -20,8 +20,9 @@ class ReadOnlyDisk final : public Disk {
   std::string_view name() const override { return below_->name(); }
   DiskUse use() const override { return below_->use(); }
 
-  void Read(FileRef file, uint64_t offset, absl::Span<char> to, DoneWith<size_t> done) override {
-    below_->Read(std::move(file), offset, to, std::move(done));
+  void ReadPieces(FileRef file, uint64_t offset, std::vector<absl::Span<char>> pieces,
+                  DoneWith<size_t> done) override {
+    below_->ReadPieces(std::move(file), offset, std::move(pieces), std::move(done));
   }
   void Size(FileRef file, DoneWith<uint64_t> done) override {
     below_->Size(std::move(file), std::move(done));

@@ -21,6 +21,11 @@ absl::Status CheckDirect(std::string_view operation, const File& file, const cha
       absl::StrCat("direct access: ", what, " ", value, " is no multiple of ", kAlignment));
 }
 
+absl::Status CheckCount(std::string_view operation, const File& file, size_t pieces) {
+  if (pieces <= Disk::kPiecesMax) return absl::OkStatus();
+  return Refuse(operation, file, absl::StrCat(pieces, " pieces, at most ", Disk::kPiecesMax));
+}
+
 absl::Status CheckPiece(std::string_view operation, const File& file, const char* data,
                         uint64_t size) {
   if (auto status = CheckDirect(operation, file, "size", size); !status.ok()) return status;
@@ -38,10 +43,7 @@ absl::Status CheckRange(std::string_view operation, const File& file, uint64_t o
 }  // namespace
 
 absl::Status RefuseWrite(const File& file, uint64_t offset, absl::Span<const ConstBuffer> pieces) {
-  if (pieces.size() > Disk::kPiecesMax) {
-    return Refuse("write", file,
-                  absl::StrCat(pieces.size(), " pieces, at most ", Disk::kPiecesMax));
-  }
+  if (auto status = CheckCount("write", file, pieces.size()); !status.ok()) return status;
   uint64_t bytes = 0;
   for (const ConstBuffer& piece : pieces) {
     if (auto status = CheckPiece("write", file, piece.data, piece.size); !status.ok())
@@ -51,9 +53,16 @@ absl::Status RefuseWrite(const File& file, uint64_t offset, absl::Span<const Con
   return CheckRange("write", file, offset, bytes);
 }
 
-absl::Status RefuseRead(const File& file, uint64_t offset, absl::Span<char> to) {
-  if (auto status = CheckPiece("read", file, to.data(), to.size()); !status.ok()) return status;
-  return CheckRange("read", file, offset, to.size());
+absl::Status RefuseRead(const File& file, uint64_t offset,
+                        absl::Span<const absl::Span<char>> pieces) {
+  if (auto status = CheckCount("read", file, pieces.size()); !status.ok()) return status;
+  uint64_t bytes = 0;
+  for (const absl::Span<char> piece : pieces) {
+    if (auto status = CheckPiece("read", file, piece.data(), piece.size()); !status.ok())
+      return status;
+    bytes += piece.size();
+  }
+  return CheckRange("read", file, offset, bytes);
 }
 
 absl::Status RefuseLength(std::string_view operation, const File& file, uint64_t bytes) {

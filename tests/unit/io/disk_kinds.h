@@ -167,6 +167,11 @@ class DiskTest : public testing::Test {
   absl::Status Write(const FileRef& file, uint64_t offset, const std::string& bytes) {
     return WritePieces(file, offset, {{bytes.data(), bytes.size()}});
   }
+  absl::StatusOr<size_t> ReadPieces(const FileRef& file, uint64_t offset,
+                                    std::vector<absl::Span<char>> pieces) {
+    return Await<absl::StatusOr<size_t>>(
+        [&](auto done) { disk().ReadPieces(file, offset, std::move(pieces), std::move(done)); });
+  }
   absl::StatusOr<size_t> ReadInto(const FileRef& file, uint64_t offset, absl::Span<char> to) {
     return Await<absl::StatusOr<size_t>>(
         [&](auto done) { disk().Read(file, offset, to, std::move(done)); });

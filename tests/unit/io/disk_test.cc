@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "base/prng.h"
 #include "tests/unit/io/disk_kinds.h"
 
@@ -50,6 +52,26 @@ TYPED_TEST(DiskTest, WritesPiecesOneAfterAnother) {
   const absl::Status refused = this->WritePieces(file, 0, pieces);
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(ErrorOf(refused), EINVAL);
+}
+
+TYPED_TEST(DiskTest, ReadsIntoPiecesOneAfterAnother) {
+  Prng prng(1);
+  const FileRef file = this->Create("a");
+  const std::string bytes = RandomBytes(prng, 10'000);
+  ASSERT_TRUE(this->Write(file, 0, bytes).ok());
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < Disk::kPiecesMax; ++i) parts.emplace_back(i % 7 * 10, '\0');
+  std::vector<absl::Span<char>> pieces;
+  for (std::string& part : parts) pieces.push_back(absl::MakeSpan(part));
+  const auto whole = [&parts] { return absl::StrJoin(parts, ""); };
+  EXPECT_EQ(*this->ReadPieces(file, 100, pieces), whole().size());
+  EXPECT_EQ(whole(), bytes.substr(100, whole().size()));
+  // What lies beyond the file's end stays as it is.
+  EXPECT_EQ(*this->ReadPieces(file, 9'985, pieces), 15u);
+  EXPECT_EQ(whole().substr(0, 15), bytes.substr(9'985));
+  EXPECT_EQ(whole().substr(15), bytes.substr(115, whole().size() - 15));
+  pieces.push_back({});
+  EXPECT_EQ(ErrorOf(this->ReadPieces(file, 0, pieces).status()), EINVAL);
 }
 
 TYPED_TEST(DiskTest, AReadEndsAtTheFilesEnd) {
