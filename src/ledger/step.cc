@@ -113,6 +113,37 @@ void Step::Order() {
   sequences = std::move(new_sequences);
 }
 
+std::vector<PayloadId> Step::ToFetch() const {
+  std::vector<PayloadId> payloads;
+  if (state == StepState::kReserved) {
+    for (const HeldRollout& rollout : rollouts) payloads.push_back(rollout.payload);
+  }
+  if (state != StepState::kSealed) return payloads;
+  for (uint32_t m = 0; m < mini_batches.size(); ++m) {
+    for (uint32_t i = 0; i < mini_batches[m].micro_batches_per_rank; ++i) {
+      for (uint32_t rank = 0; rank < spec.mesh.dp; ++rank) {
+        AppendToFetch({.dp_rank = rank, .mini_batch = m, .micro_batch = i}, &payloads);
+      }
+    }
+  }
+  return payloads;
+}
+
+void Step::AppendToFetch(const MicroBatchRef& ref, std::vector<PayloadId>* payloads) const {
+  const batch::MicroBatch planned =
+      mini_batches[ref.mini_batch].micro_batch(ref.dp_rank, ref.micro_batch);
+  for (const uint32_t s : planned.sequences) {
+    // A rollout's sequences lie side by side.
+    const PayloadId payload = rollouts[sequences[s].rollout].payload;
+    if (payloads->empty() || payloads->back() != payload) payloads->push_back(payload);
+  }
+  const auto columns = written.find(ref);
+  if (columns == written.end()) return;
+  for (const WrittenColumn& column : columns->second) {
+    if (column.payload != PayloadId()) payloads->push_back(column.payload);
+  }
+}
+
 void Step::DropPlan() {
   // Assigned, not cleared: a committed step is kept for long, and must not keep its plan's memory.
   groups = {};

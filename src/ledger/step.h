@@ -148,6 +148,9 @@ struct Step {
   uint64_t TokensLacking() const;
   // A micro-batch of the current plan.
   bool Has(const MicroBatchRef& ref) const;
+  // The payloads that ranks will fetch, in the order of the plan if there is one: what all ranks
+  // run at once lies together. None of a step that still gathers groups, or has ended.
+  std::vector<PayloadId> ToFetch() const;
   // Appends a reported group to what is held.
   void Hold(const codec::GroupReport& report);
   // Puts what is held into an order that does not depend on when it arrived.
@@ -156,6 +159,8 @@ struct Step {
   void Clear(std::vector<PayloadId>* dead_payloads);
   // What is held, and the plan but for its totals.
   void DropPlan();
+
+  void AppendToFetch(const MicroBatchRef& ref, std::vector<PayloadId>* payloads) const;
 
   template <class A>
   void Fields(A& a) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -21,16 +22,16 @@ class DeadBytes {
   // Bytes that new groups may still count on.
   virtual uint64_t FreePayloadBytes() const = 0;
   // What the recovered machines name, before anything else happens; all other bytes are garbage.
-  // `wanted`: of steps that are not committed.
+  // `wanted`: by steps that are not committed.
   struct Named {
     std::vector<PayloadId> payloads;
     std::vector<PayloadId> contents;
-    std::vector<PayloadId> wanted;
+    std::vector<std::pair<StepId, std::vector<PayloadId>>> wanted;
   };
   // The payloads of them that are lost.
   virtual absl::StatusOr<std::vector<PayloadId>> Recovered(const Named& named) = 0;
-  // A step will fetch these.
-  virtual void Want(const std::vector<PayloadId>& payloads) = 0;
+  // A step will fetch these, in this order, and no others; none any more if it is empty.
+  virtual void Want(StepId step, std::vector<PayloadId> payloads) = 0;
   // Nobody reads these for long, if ever.
   virtual void Cool(const std::vector<PayloadId>& payloads) = 0;
   // Bytes of committed steps that may stay for a rewind.

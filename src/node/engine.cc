@@ -81,11 +81,7 @@ void Engine::Ledger::AcknowledgeShard(ShardId shard, uint64_t number) {
 
 void Engine::Ledger::OnStepChanged(StepId step) {
   const ledger::Step* changed = state.step(step);
-  if (changed != nullptr && changed->live() && changed->state != ledger::StepState::kOpen) {
-    std::vector<PayloadId> wanted;
-    for (const ledger::HeldRollout& rollout : changed->rollouts) wanted.push_back(rollout.payload);
-    engine->dead_->Want(wanted);
-  }
+  engine->dead_->Want(step, changed != nullptr ? changed->ToFetch() : std::vector<PayloadId>());
   // The watchers look at the loop from outside of it, after the command that changed the step.
   serial.Post([this, step] {
     for (size_t i = 0; i < step_waits.size();) {
@@ -190,7 +186,10 @@ DeadBytes::Named Engine::NamedByState() const {
                                 [&](PayloadId id) { named.contents.push_back(id); });
   }
   ledger_.state.ForEachPayload([&](PayloadId id) { named.payloads.push_back(id); },
-                               [&](PayloadId id) { named.wanted.push_back(id); });
+                               [](PayloadId) {});
+  for (const ledger::Step* step : ledger_.state.StepsNewestFirst()) {
+    if (step->live()) named.wanted.emplace_back(step->step, step->ToFetch());
+  }
   return named;
 }
 

@@ -320,7 +320,7 @@ absl::StatusOr<std::vector<PayloadId>> RunStorage::Recovered(const Named& named)
                                    "and the steps that hold them are planned anew"));
   }
   lost_ = std::move(found->lost);
-  payloads_->Want(named.wanted);
+  for (const auto& [step, wanted] : named.wanted) payloads_->Want(step, wanted);
   OpenContents(*std::move(contents));
   std::vector<PayloadId> lost;
   for (const storage::LostPayload& payload : lost_) lost.push_back(payload.id);

@@ -95,7 +95,9 @@ class RunStorage final : public node::DeadBytes {
 
   void FreePayloads(const std::vector<PayloadId>& ids) override { payloads_->Free(ids); }
   void FreeContents(const std::vector<PayloadId>& ids) override { contents_.Kill(ids); }
-  void Want(const std::vector<PayloadId>& ids) override { payloads_->Want(ids); }
+  void Want(StepId step, std::vector<PayloadId> ids) override {
+    payloads_->Want(step, std::move(ids));
+  }
   void Cool(const std::vector<PayloadId>& ids) override { payloads_->Cool(ids); }
   uint64_t RetentionBytesMax() const override { return retention_bytes_max_; }
   void SetRetentionBytesMax(uint64_t bytes) { retention_bytes_max_ = bytes; }

@@ -163,7 +163,7 @@ void PayloadStore::Load(std::vector<PayloadId> ids, LoadDone done) {
   done(std::move(views));
 }
 
-void PayloadStore::Want(absl::Span<const PayloadId>) {}
+void PayloadStore::Want(StepId, std::vector<PayloadId>) {}
 void PayloadStore::Cool(absl::Span<const PayloadId>) {}
 
 absl::Status PayloadStore::Read(PayloadId id, uint64_t offset, uint64_t size,

@@ -144,9 +144,10 @@ class PayloadStore {
   using LoadDone = absl::AnyInvocable<void(absl::StatusOr<std::vector<PayloadView>>)>;
   virtual void Load(std::vector<PayloadId> ids, LoadDone done);
 
-  // These will be loaded soon, in about this order: read in the background what is not in memory,
-  // and keep it there until it is freed, within the store's limits.
-  virtual void Want(absl::Span<const PayloadId> ids);
+  // What a step will load, in about this order, in place of what was said of it before; empty if it
+  // loads nothing any more. What is not in memory is read in the background ahead of the loads, as
+  // far as the store's limits allow, the lowest step first.
+  virtual void Want(StepId step, std::vector<PayloadId> ids);
 
   // Nobody will load these for long, if ever: their memory is given up where they can be read back.
   virtual void Cool(absl::Span<const PayloadId> ids);

@@ -32,9 +32,15 @@ absl::Status Unreadable(const absl::Status& why) {
 SegmentReader::SegmentReader(io::Disk* disk, const SegmentStoreOptions& options,
                              std::shared_ptr<SegmentTable> table,
                              std::shared_ptr<SegmentPresence> presence)
-    : disk_(disk), options_(options), table_(std::move(table)), presence_(std::move(presence)) {
+    : disk_(disk),
+      options_(options),
+      ahead_bytes_max_(std::min(options.ahead_bytes_max, options.want_bytes_max / 4)),
+      table_(std::move(table)),
+      presence_(std::move(presence)) {
   FOREBAY_CHECK(options.reads_max > 0 && options.read_bytes_max >= kSegmentPage &&
                 options.read_bytes_max % kSegmentPage == 0);
+  // Between two blocks there is at most one part of the buffer.
+  FOREBAY_CHECK((options.read_bytes_max / Block::kPagedBytes + 2) * 2 + 1 <= io::Disk::kPiecesMax);
 }
 
 void SegmentReader::Run(Actions actions) {
@@ -59,7 +65,8 @@ void SegmentReader::Begin(const JobRef& job, uint64_t reserved) {
   std::vector<PayloadView> views;
   std::vector<SegmentTable::Missing> missing;
   // Outside the lock: views may be last references.
-  if (auto status = table_->Look(job->ids, &views, &missing); !status.ok()) {
+  if (auto status = table_->Look(job->ids, SegmentTable::Why::kToLoad, &views, &missing);
+      !status.ok()) {
     budget.Unreserve(reserved);
     return Refuse(job, std::move(status));
   }
@@ -78,7 +85,6 @@ void SegmentReader::Begin(const JobRef& job, uint64_t reserved) {
   views.clear();
   const uint64_t need = again ? all : reserved;
   if (again) budget.Unreserve(reserved);
-  if (job->done == nullptr) return Refuse(job, absl::UnavailableError("overtaken"));
   if (!budget.CanEverRead(all)) {
     return Refuse(job, absl::ResourceExhaustedError(
                            absl::StrCat("a load of ", all, " bytes exceeds the payload memory of ",
@@ -98,9 +104,13 @@ bool SegmentReader::StartJob(const JobRef& job, std::vector<PayloadView>* views,
     return true;
   }
   std::map<PayloadId, RecordHead> read;
+  std::vector<PayloadId> being_read;
   uint64_t need = 0;
   for (const auto& payload : missing) {
-    if (loading_.contains(payload.head.id)) continue;
+    if (loading_.contains(payload.head.id)) {
+      being_read.push_back(payload.head.id);
+      continue;
+    }
     if (!read.emplace(payload.head.id, payload.head).second) continue;
     need += PayloadBuilder::Footprint(payload.head.bytes);
   }
@@ -115,6 +125,7 @@ bool SegmentReader::StartJob(const JobRef& job, std::vector<PayloadView>* views,
   std::vector<RecordHead> heads;
   for (const auto& [id, head] : read) heads.push_back(head);
   QueueRuns(std::move(heads), job->done == nullptr);
+  if (job->done != nullptr) Promote(being_read);
   if (job->left == 0) Answer(job, actions);
   Pump(actions);
   return true;
@@ -139,10 +150,14 @@ void SegmentReader::Answer(const JobRef& job, Actions* actions) {
     if (!job->stalled) actions->push_back([self = shared_from_this()] { self->ReadAhead(); });
     return;
   }
-  actions->push_back([job] {
-    if (job->status.ok()) return job->done(std::move(job->views));
-    job->views.clear();
-    job->done(job->status);
+  actions->push_back([self = shared_from_this(), job] {
+    if (job->status.ok()) {
+      job->done(std::move(job->views));
+    } else {
+      job->views.clear();
+      job->done(job->status);
+    }
+    self->ReadAhead();  // what is loaded has left the window
   });
 }
 
@@ -196,6 +211,20 @@ void SegmentReader::QueueRun(const RunRef& run) {
   }
 }
 
+// Few reads wait, so they are looked through.
+void SegmentReader::Promote(const std::vector<PayloadId>& ids) {
+  if (ids.empty()) return;
+  const auto waited_for = [&ids](const ReadRef& read) {
+    const std::vector<RunItem>& items = read->run->items;  // by place
+    return std::any_of(ids.begin(), ids.end(), [&items](PayloadId id) {
+      return id >= items.front().head.id && id <= items.back().head.id;
+    });
+  };
+  const auto rest = std::stable_partition(ahead_queue_.begin(), ahead_queue_.end(), waited_for);
+  queue_.insert(queue_.end(), ahead_queue_.begin(), rest);
+  ahead_queue_.erase(ahead_queue_.begin(), rest);
+}
+
 SegmentReader::ReadRef SegmentReader::NextRead() {
   if (in_flight_.size() >= options_.reads_max) return nullptr;
   auto* queue = &queue_;
@@ -237,17 +266,23 @@ void SegmentReader::Start(const ReadRef& read, std::shared_ptr<WriteBuffer> buff
 
 void SegmentReader::StartIn(const ReadRef& read, std::shared_ptr<WriteBuffer> buffer,
                             const io::FileRef& file) {
-  const absl::Span<char> to(buffer->data(), read->end - read->begin);
-  disk_->Read(file, read->begin, to,
-              [self = shared_from_this(), read, buffer](const absl::StatusOr<size_t>& bytes) {
-                self->Ended(read, buffer, bytes);
-              });
+  disk_->ReadPieces(file, read->begin, read->run->Targets(read->begin, read->end, buffer->data()),
+                    [self = shared_from_this(), read, buffer](const absl::StatusOr<size_t>& bytes) {
+                      self->Ended(read, buffer, bytes);
+                    });
 }
 
 void SegmentReader::Ended(const ReadRef& read, const std::shared_ptr<WriteBuffer>& buffer,
                           const absl::StatusOr<size_t>& bytes) {
   SegmentRun& run = *read->run;
-  if (bytes.ok()) run.Take(read->begin, {buffer->data(), *bytes});
+  if (bytes.ok()) {
+    uint64_t at = read->begin;
+    for (const absl::Span<char> to : run.Targets(read->begin, read->end, buffer->data())) {
+      if (at >= read->begin + *bytes) break;
+      run.Take(at, {to.data(), std::min<uint64_t>(to.size(), read->begin + *bytes - at)});
+      at += to.size();
+    }
+  }
   Actions actions;
   {
     MutexLock lock(&mutex_);
@@ -300,6 +335,9 @@ void SegmentReader::RunEnded(const RunRef& run) {
     Pump(&actions);
   }
   Run(std::move(actions));
+  // What was read ahead may be given up for a load that waits for memory.
+  views.clear();
+  table_->budget().EvictForWaiters();
 }
 
 void SegmentReader::Deliver(PayloadId id, const absl::StatusOr<PayloadView>& view,
@@ -309,7 +347,7 @@ void SegmentReader::Deliver(PayloadId id, const absl::StatusOr<PayloadView>& vie
   for (const Asker& asker : loading->second) {
     Job& job = *asker.job;
     if (view.ok()) {
-      job.views[asker.index] = *view;
+      if (job.done != nullptr) job.views[asker.index] = *view;
     } else {
       job.status = JoinLost(job.status, view.status());
     }
@@ -355,45 +393,48 @@ void SegmentReader::Again(RunItem item, bool ahead, const absl::Status& why,
 
 // --- ahead, and from outside ---
 
-std::vector<PayloadId> SegmentReader::NextAhead() {
-  std::vector<PayloadId> wanted = table_->TakeReadAhead();
-  MutexLock lock(&mutex_);
-  ahead_.insert(ahead_.end(), wanted.begin(), wanted.end());
-  std::vector<PayloadId> next;
-  if (closed_ || ahead_jobs_ >= kAheadJobsMax) return next;
-  constexpr size_t kAtOnce = 16;
-  while (!ahead_.empty() && next.size() < kAtOnce) {
-    next.push_back(ahead_.front());
-    ahead_.pop_front();
+void SegmentReader::ReadAhead() {
+  while (BeginAhead()) {
   }
-  if (!next.empty()) ++ahead_jobs_;
-  return next;
 }
 
-void SegmentReader::ReadAhead() {
-  std::vector<PayloadId> ids = NextAhead();
-  if (ids.empty()) return;
-  auto job = std::make_shared<Job>();
-  uint64_t reserved = 0;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    std::vector<PayloadView> views;
-    std::vector<SegmentTable::Missing> missing;
-    if (!table_->Look({&ids[i], 1}, &views, &missing).ok() || missing.empty()) continue;
-    const uint64_t footprint = PayloadBuilder::Footprint(missing[0].head.bytes);
-    if (!table_->budget().TryReserve(footprint)) {  // Tick comes back to it
-      MutexLock lock(&mutex_);
-      ahead_.insert(ahead_.begin(), ids.begin() + static_cast<long>(i), ids.end());
-      job->stalled = true;
-      break;
-    }
-    reserved += footprint;
-    job->ids.push_back(ids[i]);
-  }
+bool SegmentReader::BeginAhead() {
+  std::vector<PayloadId> ids;
   {
     MutexLock lock(&mutex_);
-    jobs_.insert(job);
+    if (closed_ || ahead_jobs_ >= kAheadJobsMax) return false;
+    ++ahead_jobs_;
+    ids.swap(ahead_);
   }
-  Begin(job, reserved);
+  if (ids.empty()) ids = table_->TakeReadAhead(ahead_bytes_max_);
+  // Some may have been loaded, or freed, since they were taken.
+  std::vector<SegmentTable::Missing> missing;
+  uint64_t reserved = 0;
+  for (const RecordHead& head : table_->AheadOf(ids)) {
+    missing.push_back({.head = head});
+    reserved += PayloadBuilder::Footprint(head.bytes);
+  }
+  auto job = std::make_shared<Job>();
+  while (!missing.empty() && !table_->budget().TryReserve(reserved)) {
+    for (const size_t half = missing.size() / 2; missing.size() > half; missing.pop_back()) {
+      job->ids.push_back(missing.back().head.id);
+      reserved -= PayloadBuilder::Footprint(missing.back().head.bytes);
+    }
+  }
+  job->stalled = !job->ids.empty();
+  Actions actions;
+  {
+    MutexLock lock(&mutex_);
+    ahead_.insert(ahead_.end(), job->ids.rbegin(), job->ids.rend());
+    if (missing.empty()) --ahead_jobs_;
+    if (!missing.empty()) jobs_.insert(job);
+  }
+  if (missing.empty()) return !ids.empty() && !job->stalled;
+  std::vector<PayloadView> views;
+  FOREBAY_CHECK(StartJob(job, &views, missing, &reserved, &actions));
+  table_->budget().Unreserve(reserved);
+  Run(std::move(actions));
+  return !job->stalled;
 }
 
 void SegmentReader::Tick() {

@@ -3,8 +3,9 @@
 // A load reserves the memory of all it has to read at once, before new pushes get any, and holds
 // nothing while it waits for that, so that loads cannot block each other. Payloads that lie side by
 // side are read together; one that is being read already is waited for. What is damaged is read
-// once more; an error of the disk a few times, with pauses. Wanted payloads are read when nothing
-// else is.
+// once more; an error of the disk a few times, with pauses. Ahead of the loads the table's window
+// is filled, some megabytes at a time, when nothing else is read; what somebody asks for meanwhile
+// comes first.
 //
 // Thread-safe; no threads of its own: Tick looks at the time. Neither the disk nor a `done` is
 // called with the lock held. Callbacks of the disk keep it alive.
@@ -50,7 +51,7 @@ class SegmentReader : public std::enable_shared_from_this<SegmentReader> {
 
  private:
   using Actions = std::vector<absl::AnyInvocable<void()>>;
-  // One call of Load; without `done` it reads ahead.
+  // One call of Load; without `done` it reads ahead, and gives nobody views.
   struct Job {
     std::vector<PayloadId> ids;
     PayloadStore::LoadDone done;
@@ -89,8 +90,10 @@ class SegmentReader : public std::enable_shared_from_this<SegmentReader> {
   void QueueRun(const RunRef& run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Pump(Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   ReadRef NextRead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Some wanted payloads that are not in memory; empty if this is not the time.
-  std::vector<PayloadId> NextAhead();
+  // Reads of payloads that a job waits for come before those of others.
+  void Promote(const std::vector<PayloadId>& ids) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // False if this is not the time.
+  bool BeginAhead();
 
   // The way of a read.
   void Start(const ReadRef& read, std::shared_ptr<WriteBuffer> buffer);
@@ -110,6 +113,7 @@ class SegmentReader : public std::enable_shared_from_this<SegmentReader> {
 
   io::Disk* const disk_;
   const SegmentStoreOptions options_;
+  const uint64_t ahead_bytes_max_;
   const std::shared_ptr<SegmentTable> table_;
   const std::shared_ptr<SegmentPresence> presence_;
 
@@ -119,7 +123,7 @@ class SegmentReader : public std::enable_shared_from_this<SegmentReader> {
   std::map<PayloadId, std::vector<Asker>> loading_ ABSL_GUARDED_BY(mutex_);
   std::deque<ReadRef> queue_ ABSL_GUARDED_BY(mutex_);
   std::deque<ReadRef> ahead_queue_ ABSL_GUARDED_BY(mutex_);
-  std::deque<PayloadId> ahead_ ABSL_GUARDED_BY(mutex_);  // wanted, nothing reserved yet
+  std::vector<PayloadId> ahead_ ABSL_GUARDED_BY(mutex_);  // there was no memory for them yet
   size_t ahead_jobs_ ABSL_GUARDED_BY(mutex_) = 0;
   std::multimap<uint64_t, RunRef> later_ ABSL_GUARDED_BY(mutex_);  // by time
   std::set<ReadRef> in_flight_ ABSL_GUARDED_BY(mutex_);

@@ -43,8 +43,41 @@ uint64_t SegmentRun::end() const {
   return RoundUp(PlaceOf(last.id).offset + kRecordHeadBytes + last.bytes, kSegmentPage);
 }
 
+std::vector<absl::Span<char>> SegmentRun::Targets(uint64_t from, uint64_t to, char* buffer) const {
+  std::vector<absl::Span<char>> targets;
+  uint64_t at = from;
+  const auto to_buffer = [&](uint64_t until) {
+    if (until <= at) return;
+    targets.emplace_back(buffer + (at - from), until - at);
+    at = until;
+  };
+  for (const RunItem& item : items) {
+    uint64_t begin = PlaceOf(item.head.id).offset + kRecordHeadBytes;
+    for (const BlockRef& block : item.blocks) {
+      // Its memory ends with a page, as it begins with one.
+      const uint64_t end = begin + RoundUp(block->size(), kSegmentPage);
+      const bool fits = block->size() >= Block::kPagedBytes && begin % kSegmentPage == 0;
+      const uint64_t first = std::max(begin, from), last = std::min(end, to);
+      if (fits && first < last) {
+        to_buffer(first);
+        targets.emplace_back(block->data() + (first - begin), last - first);
+        at = last;
+      }
+      begin += block->size();
+    }
+  }
+  to_buffer(to);
+  return targets;
+}
+
 void SegmentRun::Take(uint64_t offset, std::string_view bytes) {
-  for (RunItem& item : items) {
+  // From the last one that begins at or before `offset`.
+  auto first = std::upper_bound(
+      items.begin(), items.end(), offset,
+      [](uint64_t at, const RunItem& item) { return at < PlaceOf(item.head.id).offset; });
+  if (first != items.begin()) --first;
+  for (; first != items.end(); ++first) {
+    RunItem& item = *first;
     uint64_t at = PlaceOf(item.head.id).offset;
     if (at >= offset + bytes.size()) break;
     const auto head = Overlap(at, kRecordHeadBytes, offset, bytes);
@@ -54,8 +87,8 @@ void SegmentRun::Take(uint64_t offset, std::string_view bytes) {
     for (const BlockRef& block : item.blocks) {
       const auto part = Overlap(at, block->size(), offset, bytes);
       if (!part.empty()) {
-        const uint64_t into = std::max(at, offset) - at;
-        std::memcpy(block->data() + into, part.data(), part.size());
+        char* const into = block->data() + (std::max(at, offset) - at);
+        if (into != part.data()) std::memcpy(into, part.data(), part.size());
       }
       at += block->size();
     }

@@ -1,4 +1,5 @@
-// Payloads that lie side by side in a segment and are read together, each into blocks of its own.
+// Payloads that lie side by side in a segment and are read together, each into blocks of its own:
+// straight into them where a block takes whole pages of the file, by way of a buffer elsewhere.
 //
 // Pieces of it may arrive in any order and from any thread, each byte once; the rest belongs to one
 // thread at a time. Memory comes out of a reservation that the caller made.
@@ -37,7 +38,11 @@ class SegmentRun {
   // Whole pages.
   uint64_t begin() const;
   uint64_t end() const;
-  // Takes bytes of the file, from `offset` on.
+  // Where the file's bytes from `from` to `to`, whole pages, are to be read to, one piece after the
+  // other: blocks, and parts of `buffer`, which has as many bytes. A block's last page holds what
+  // follows in the file too.
+  std::vector<absl::Span<char>> Targets(uint64_t from, uint64_t to, char* buffer) const;
+  // Takes bytes of the file, from `offset` on, from wherever they were read to.
   void Take(uint64_t offset, std::string_view bytes);
   // Whether the item's head and bytes are what was written.
   static absl::Status Check(const RunItem& item);

@@ -58,8 +58,8 @@ void SegmentStore::Load(std::vector<PayloadId> ids, LoadDone done) {
   reader_->Load(std::move(ids), std::move(done));
 }
 
-void SegmentStore::Want(absl::Span<const PayloadId> ids) {
-  table_->Want(ids);
+void SegmentStore::Want(StepId step, std::vector<PayloadId> ids) {
+  table_->Want(step, std::move(ids));
   reader_->ReadAhead();
 }
 

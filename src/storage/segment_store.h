@@ -48,7 +48,7 @@ class SegmentStore final : public PayloadStore {
   void Finish(absl::Span<PayloadBuilder> payloads, absl::Span<PayloadId> ids, Done done) override;
   absl::Status Open(absl::Span<const PayloadId> ids, std::vector<PayloadView>* out) override;
   void Load(std::vector<PayloadId> ids, LoadDone done) override;
-  void Want(absl::Span<const PayloadId> ids) override;
+  void Want(StepId step, std::vector<PayloadId> ids) override;
   void Cool(absl::Span<const PayloadId> ids) override;
   void Free(absl::Span<const PayloadId> ids) override;
   PayloadUse use() const override;

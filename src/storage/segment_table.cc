@@ -151,10 +151,46 @@ PayloadView SegmentTable::Hold(const Record& record) {
   return PayloadView(record.blocks, record.head.bytes, record.head.header_bytes);
 }
 
+void SegmentTable::SetUse(Record* record, Use use) {
+  const uint64_t footprint = FootprintOf(*record);
+  const bool in_memory = !record->blocks.empty();
+  if (in_memory) ListOf(*record).Remove(record);
+  if (in_memory && record->use == Use::kLoaded) loaded_bytes_ -= footprint;
+  if (record->use == Use::kWanted) use_.wanted_bytes -= footprint;
+  record->use = use;
+  if (use == Use::kWanted) use_.wanted_bytes += footprint;
+  if (in_memory) Link(record);
+}
+
+// What only was cached is reserved next, and what is read or wanted last is used last.
+void SegmentTable::Link(Record* record) {
+  List& list = ListOf(*record);
+  record->use == Use::kCached ? list.AddOldest(record) : list.AddYoungest(record);
+  if (record->use == Use::kLoaded) loaded_bytes_ += FootprintOf(*record);
+}
+
+void SegmentTable::Asked(Record* record) {
+  const bool in_memory = !record->blocks.empty();
+  if (in_memory && record->use == Use::kCached) return;
+  if (record->use != Use::kWanted) Restart(record->head.id);
+  // Peers go through the same list, so that what was loaded first is done with first.
+  if (in_memory && record->use == Use::kLoaded) return;
+  use_.read_ahead_hits += std::exchange(record->ahead, false) ? 1 : 0;
+  SetUse(record, Use::kLoaded);
+}
+
+// Who loads the first of a list anew, once it was gone through, goes through it again.
+void SegmentTable::Restart(PayloadId id) {
+  for (auto& [step, plan] : plans_) {
+    const bool ended = plan.next == plan.ids.size() && plan.next > 0;
+    if (ended && plan.ids.front() == id) plan.next = 1;
+  }
+}
+
 absl::Status SegmentTable::Open(absl::Span<const PayloadId> ids, std::vector<PayloadView>* out) {
   std::vector<PayloadView> views;
   std::vector<Missing> missing;
-  if (auto status = Look(ids, &views, &missing); !status.ok()) return status;
+  if (auto status = Look(ids, Why::kToSee, &views, &missing); !status.ok()) return status;
   if (!missing.empty()) {
     return absl::UnavailableError(
         absl::StrCat("payload ", absl::Hex(missing[0].head.id.value), " is not in memory"));
@@ -164,8 +200,8 @@ absl::Status SegmentTable::Open(absl::Span<const PayloadId> ids, std::vector<Pay
   return absl::OkStatus();
 }
 
-absl::Status SegmentTable::Look(absl::Span<const PayloadId> ids, std::vector<PayloadView>* views,
-                                std::vector<Missing>* missing) {
+absl::Status SegmentTable::Look(absl::Span<const PayloadId> ids, Why why,
+                                std::vector<PayloadView>* views, std::vector<Missing>* missing) {
   missing->clear();
   views->clear();  // outside the lock: they may be the last references
   views->resize(ids.size());
@@ -182,8 +218,8 @@ absl::Status SegmentTable::Look(absl::Span<const PayloadId> ids, std::vector<Pay
         missing->push_back({i, record->head});
       } else {
         (*views)[i] = Hold(*record);
-        use_.read_ahead_hits += std::exchange(record->ahead, false) ? 1 : 0;
       }
+      if (why == Why::kToLoad) Asked(record);
       if (i + 1 == ids.size()) return absl::OkStatus();
     }
   }
@@ -199,15 +235,25 @@ std::optional<PayloadView> SegmentTable::Install(PayloadId id, BlockList blocks,
   if (record == nullptr) return std::nullopt;
   if (record->blocks.empty()) {
     record->blocks = std::move(blocks);
-    record->ahead = ahead;
+    record->ahead = ahead && record->use == Use::kWanted;  // else somebody asked meanwhile
     use_.resident_bytes += FootprintOf(*record);
     ++use_.reads_back;
     use_.read_back_bytes += record->head.bytes;
     use_.read_ahead += ahead ? 1 : 0;
-    // It was asked for, so it is among those that are used next.
-    ListOf(*record).AddOldest(record);
+    Link(record);
   }
   return Hold(*record);
+}
+
+std::vector<RecordHead> SegmentTable::AheadOf(absl::Span<const PayloadId> ids) {
+  std::vector<RecordHead> heads;
+  MutexLock lock(&mutex_);
+  for (const PayloadId id : ids) {
+    const Record* const record = Find(id);
+    if (record == nullptr || record->use != Use::kWanted || !record->blocks.empty()) continue;
+    heads.push_back(record->head);
+  }
+  return heads;
 }
 
 bool SegmentTable::Holds(PayloadId id) {
@@ -265,18 +311,24 @@ void SegmentTable::DropFile(uint32_t number) {
 // --- memory ---
 
 void SegmentTable::TakeOut(Record* record, std::vector<Block*>* blocks) {
+  SetUse(record, Use::kCached);
+  cached_.Remove(record);
   for (BlockRef& block : record->blocks) blocks->push_back(block.Release());
   record->blocks.clear();
   use_.resident_bytes -= FootprintOf(*record);
-  ListOf(*record).Remove(record);
 }
 
-uint64_t SegmentTable::EvictFrom(List* list, uint64_t bytes, std::vector<Block*>* blocks) {
+void SegmentTable::GiveUp(Record* record, std::vector<Block*>* blocks) {
+  record->blocks.empty() ? SetUse(record, Use::kCached) : TakeOut(record, blocks);
+}
+
+uint64_t SegmentTable::EvictFrom(List* list, From from, uint64_t bytes,
+                                 std::vector<Block*>* blocks) {
   uint64_t freed = 0;
-  Record* next = list->youngest;
+  Record* next = from == From::kOldest ? list->oldest : list->youngest;
   while (next != nullptr && freed < bytes) {
     Record* const record = next;
-    next = record->older;
+    next = from == From::kOldest ? record->younger : record->older;
     const bool held = std::any_of(record->blocks.begin(), record->blocks.end(),
                                   [](const BlockRef& block) { return !block->unshared(); });
     if (held) continue;
@@ -293,18 +345,23 @@ uint64_t SegmentTable::Evict(uint64_t bytes, bool reading) {
   uint64_t freed;
   {
     MutexLock lock(&mutex_);
-    freed = EvictFrom(&cached_, bytes, &blocks);
+    const uint64_t excess = loaded_bytes_ - std::min(loaded_bytes_, want_bytes_max_);
+    freed = EvictFrom(&loaded_, From::kOldest, std::min(bytes, excess), &blocks);
+    const auto give_up = [&](List* list, From from) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      if (freed < bytes) freed += EvictFrom(list, from, bytes - freed, &blocks);
+    };
+    give_up(&cached_, From::kYoungest);
+    give_up(&loaded_, From::kOldest);
     // What is read now goes before what is read later.
-    if (reading && freed < bytes) freed += EvictFrom(&wanted_, bytes - freed, &blocks);
+    if (reading) give_up(&wanted_, From::kYoungest);
   }
   Block::UnrefAll(blocks);
   return freed;
 }
 
 void SegmentTable::Kill(Record* record, uint64_t now_ms, std::vector<Block*>* blocks) {
-  if (!record->blocks.empty()) TakeOut(record, blocks);
+  GiveUp(record, blocks);
   record->live = false;
-  if (record->wanted) use_.wanted_bytes -= FootprintOf(*record);
   --payloads_;
   payload_bytes_ -= record->head.bytes;
   Segment& segment = segments_.at(PlaceOf(record->head.id).segment);
@@ -326,29 +383,73 @@ void SegmentTable::Free(absl::Span<const PayloadId> ids, uint64_t now_ms) {
   Block::UnrefAll(blocks);
 }
 
-void SegmentTable::Want(absl::Span<const PayloadId> ids) {
+// --- the window ---
+
+void SegmentTable::Want(StepId step, std::vector<PayloadId> ids) {
+  EndPlan(step);
+  if (ids.empty()) return;
   MutexLock lock(&mutex_);
-  want_later_.insert(want_later_.end(), ids.begin(), ids.end());
+  plans_[step].ids = std::move(ids);
 }
 
-std::vector<PayloadId> SegmentTable::TakeReadAhead() {
-  std::vector<PayloadId> read;
-  MutexLock lock(&mutex_);
-  for (; !want_later_.empty(); want_later_.pop_front()) {
-    Record* const record = Find(want_later_.front());
-    if (record == nullptr || record->wanted) continue;
-    const uint64_t footprint = FootprintOf(*record);
-    if (use_.wanted_bytes + footprint > want_bytes_max_) break;
-    use_.wanted_bytes += footprint;
-    if (!record->blocks.empty()) {
-      cached_.Remove(record);
-      wanted_.AddYoungest(record);
-    } else {
-      read.push_back(record->head.id);
-    }
-    record->wanted = true;
+void SegmentTable::EndPlan(StepId step) {
+  Plan ended;
+  {
+    MutexLock lock(&mutex_);
+    const auto plan = plans_.find(step);
+    if (plan == plans_.end()) return;
+    ended = std::move(plan->second);
+    plans_.erase(plan);
   }
-  return read;
+  for (size_t at = 0; at < ended.next; at += kLooksAtOnce) {
+    MutexLock lock(&mutex_);
+    for (size_t i = at; i < std::min(at + kLooksAtOnce, ended.next); ++i) {
+      Record* const record = Find(ended.ids[i]);
+      if (record != nullptr && record->use == Use::kWanted) SetUse(record, Use::kCached);
+    }
+  }
+}
+
+bool SegmentTable::TakeNext(Plan* plan, Batch* batch) {
+  Record* const record = Find(plan->ids[plan->next]);
+  const bool wants = record != nullptr && record->use != Use::kWanted &&
+                     FootprintOf(*record) <= want_bytes_max_;  // else it is loaded when asked for
+  if (wants) {
+    const uint64_t footprint = FootprintOf(*record);
+    if (use_.wanted_bytes + footprint > want_bytes_max_) return false;
+    SetUse(record, Use::kWanted);
+    if (record->blocks.empty()) {
+      batch->read.push_back(record->head.id);
+      batch->bytes += footprint;
+    }
+  }
+  ++plan->next;
+  return true;
+}
+
+// False if the batch is full, or nothing more comes into the window.
+bool SegmentTable::TakeSome(Batch* batch) {
+  MutexLock lock(&mutex_);
+  size_t looks = 0;
+  for (auto& [step, plan] : plans_) {
+    while (plan.next < plan.ids.size()) {
+      if (batch->bytes >= batch->bytes_max) return false;
+      if (looks++ == kLooksAtOnce) return true;
+      if (!TakeNext(&plan, batch)) return false;
+    }
+  }
+  return false;
+}
+
+std::vector<PayloadId> SegmentTable::TakeReadAhead(uint64_t batch_bytes) {
+  {
+    MutexLock lock(&mutex_);
+    if (use_.wanted_bytes + batch_bytes > want_bytes_max_) return {};
+  }
+  Batch batch{.bytes_max = batch_bytes};
+  while (TakeSome(&batch)) {
+  }
+  return std::move(batch.read);
 }
 
 void SegmentTable::Cool(absl::Span<const PayloadId> ids) {
@@ -358,8 +459,7 @@ void SegmentTable::Cool(absl::Span<const PayloadId> ids) {
     for (const PayloadId id : ids) {
       Record* const record = Find(id);
       if (record == nullptr) continue;
-      if (!record->blocks.empty()) TakeOut(record, &blocks);
-      if (std::exchange(record->wanted, false)) use_.wanted_bytes -= FootprintOf(*record);
+      GiveUp(record, &blocks);
     }
   }
   Block::UnrefAll(blocks);

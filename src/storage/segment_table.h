@@ -2,9 +2,15 @@
 // which are dead; and the budget of that memory, to which it gives up what can be read back.
 //
 // A segment's records lie in order of offset, so that a payload is found by its id in two steps
-// and nothing big is ever rehashed. Given up first are the youngest payloads: the oldest are
-// reserved next. Those that are wanted or held by a view stay. Thread-safe; its lock is held for
-// pointer work only, and no other lock is taken under it.
+// and nothing big is ever rehashed.
+//
+// Each step has a list of what it will load. A window of want_bytes_max moves along the lists: what
+// is in it is in memory or on its way there, and leaves it when it is loaded. Given up first is
+// what was loaded longest ago, but for as many bytes as the window's, as a rank's peers load the
+// same; then the youngest payloads, as the oldest are reserved next; then the rest of what was
+// loaded. What is in the window gives way to loads alone, its end first; what a view holds stays.
+//
+// Thread-safe; its lock is held for pointer work only, and no other lock is taken under it.
 #pragma once
 
 #include <cstdint>
@@ -71,16 +77,19 @@ class SegmentTable {
   // --- for readers ---
   absl::Status Open(absl::Span<const PayloadId> ids, std::vector<PayloadView>* out);
   // Views of those that are in memory; (*missing)[k] are the indexes and heads of the others.
-  // NotFound if one is dead.
+  // What is looked at to be loaded leaves the window. NotFound if one is dead.
+  enum class Why : uint8_t { kToSee, kToLoad };
   struct Missing {
     size_t index = 0;
     RecordHead head;
   };
-  absl::Status Look(absl::Span<const PayloadId> ids, std::vector<PayloadView>* views,
+  absl::Status Look(absl::Span<const PayloadId> ids, Why why, std::vector<PayloadView>* views,
                     std::vector<Missing>* missing);
   // Puts what was read back into memory; nullopt if it is dead by now. `ahead`: nobody has asked
   // for it yet.
   std::optional<PayloadView> Install(PayloadId id, BlockList blocks, bool ahead);
+  // Of those that are in the window and not in memory.
+  std::vector<RecordHead> AheadOf(absl::Span<const PayloadId> ids);
   bool Holds(PayloadId id);
   // Heads of live payloads in the order of their places, from behind `*after` (PayloadId() at
   // first); moves it, and sets it to the highest id there can be at the end. Looks at no more than
@@ -93,11 +102,12 @@ class SegmentTable {
 
   // --- for everybody ---
   void Free(absl::Span<const PayloadId> ids, uint64_t now_ms);
-  // Keeps them, in this order, as far as want_bytes_max goes; TakeReadAhead gives those of them
-  // that have to be read.
-  void Want(absl::Span<const PayloadId> ids);
-  std::vector<PayloadId> TakeReadAhead();
-  // They are wanted no more, and leave memory at once, but for views of them.
+  // As PayloadStore::Want.
+  void Want(StepId step, std::vector<PayloadId> ids);
+  // Moves the window on, if there is room in it for `batch_bytes`, by as much; the payloads that
+  // have to be read.
+  std::vector<PayloadId> TakeReadAhead(uint64_t batch_bytes);
+  // They leave the window, and memory at once, but for views of them.
   void Cool(absl::Span<const PayloadId> ids);
   // Dead for gc_grace_ms; each is named once until it comes back by Forget or KeepDead. Never the
   // newest that a power loss would leave.
@@ -112,14 +122,15 @@ class SegmentTable {
   void AddUse(StoreUse* use) const;
 
  private:
+  enum class Use : uint8_t { kCached, kWanted, kLoaded };
   struct Record {
     RecordHead head;
     BlockList blocks;  // empty if it is not in memory
     Record* older = nullptr;
     Record* younger = nullptr;
     bool live = true;
-    bool wanted = false;
     bool ahead = false;  // read before anybody asked
+    Use use = Use::kCached;
   };
   // Payloads in memory, linked through themselves.
   struct List {
@@ -129,6 +140,17 @@ class SegmentTable {
     void AddOldest(Record* record);
     void Remove(Record* record);
   };
+  // What a step will load. Up to `next` it is, or was, in the window.
+  struct Plan {
+    std::vector<PayloadId> ids;
+    size_t next = 0;
+  };
+  struct Batch {
+    uint64_t bytes_max = 0;
+    uint64_t bytes = 0;
+    std::vector<PayloadId> read;
+  };
+  static constexpr size_t kLooksAtOnce = 1024;  // under one lock
   enum class State : uint8_t { kOpen, kClosed, kDead, kUnlinking };
   struct Segment {
     std::string path;
@@ -147,15 +169,28 @@ class SegmentTable {
   static PayloadView Hold(const Record& record);
   Record* Find(PayloadId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   List& ListOf(const Record& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return record.wanted ? wanted_ : cached_;
+    return record.use == Use::kWanted ? wanted_ : record.use == Use::kLoaded ? loaded_ : cached_;
   }
+  // Puts what is in memory into the list of its use, and counts it there.
+  void Link(Record* record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SetUse(Record* record, Use use) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Asked(Record* record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Restart(PayloadId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // False if there is no room for it.
+  bool TakeNext(Plan* plan, Batch* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool TakeSome(Batch* batch);
+  void EndPlan(StepId step);
   // Files of closed segments beyond the limit, the longest unused first, to be closed.
   std::vector<io::FileRef> AddFile(uint32_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TakeOut(Record* record, std::vector<Block*>* blocks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // TakeOut, if it is in memory; it leaves the window in any case.
+  void GiveUp(Record* record, std::vector<Block*>* blocks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Kill(Record* record, uint64_t now_ms, std::vector<Block*>* blocks)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint64_t Evict(uint64_t bytes, bool reading);
-  uint64_t EvictFrom(List* list, uint64_t bytes, std::vector<Block*>* blocks)
+  enum class From : uint8_t { kOldest, kYoungest };
+  // At least so many bytes, if there are.
+  uint64_t EvictFrom(List* list, From from, uint64_t bytes, std::vector<Block*>* blocks)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const uint64_t want_bytes_max_;
@@ -166,7 +201,9 @@ class SegmentTable {
   std::map<uint32_t, Segment> segments_ ABSL_GUARDED_BY(mutex_);
   List cached_ ABSL_GUARDED_BY(mutex_);
   List wanted_ ABSL_GUARDED_BY(mutex_);
-  std::deque<PayloadId> want_later_ ABSL_GUARDED_BY(mutex_);
+  List loaded_ ABSL_GUARDED_BY(mutex_);
+  uint64_t loaded_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of loaded_
+  std::map<StepId, Plan> plans_ ABSL_GUARDED_BY(mutex_);
   uint32_t newest_ ABSL_GUARDED_BY(mutex_) = 0;  // of those whose entry in the directory is durable
   std::deque<uint32_t> files_ ABSL_GUARDED_BY(mutex_);  // opened for reading, oldest first
   uint64_t payloads_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -5,8 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
+#include <tuple>
 
 #include "tests/unit/ledger/harness.h"
 
@@ -41,6 +43,36 @@ class Plan : public ::testing::Test {
   }
   Harness h{{.shards = 2}};
 };
+
+// The order of all ranks' micro-batches as they run side by side.
+std::vector<PayloadId> InOrderOfThePlan(const State& state, const Step& step) {
+  std::vector<MicroBatchRef> refs = MicroBatches(step);
+  std::sort(refs.begin(), refs.end(), [](const MicroBatchRef& a, const MicroBatchRef& b) {
+    return std::tuple(a.mini_batch, a.micro_batch, a.dp_rank) <
+           std::tuple(b.mini_batch, b.micro_batch, b.dp_rank);
+  });
+  std::vector<PayloadId> payloads;
+  for (const MicroBatchRef& ref : refs) {
+    const auto view = state.ViewMicroBatch(step.step, step.revision, ref);
+    EXPECT_TRUE(view.ok());
+    for (const Slot& slot : view->slots) {
+      if (payloads.empty() || payloads.back() != slot.payload) payloads.push_back(slot.payload);
+    }
+  }
+  return payloads;
+}
+
+TEST_F(Plan, SaysWhatWillBeFetchedInItsOrder) {
+  for (int i = 0; i < 8; ++i) h.shards[i % 2].AddReady({.rollouts = 5, .sequences = 2});
+  StepSpec spec = h.Spec(8);
+  spec.mini_batches = 2;
+  Seal(spec);
+  const std::vector<PayloadId> sealed = h.step(1).ToFetch();
+  EXPECT_EQ(sealed, InOrderOfThePlan(h.state, h.step(1)));
+  EXPECT_EQ(std::set(sealed.begin(), sealed.end()).size(), 40);
+  ASSERT_TRUE(h.Commit(1).status.ok());
+  EXPECT_TRUE(h.step(1).ToFetch().empty());
+}
 
 TEST_F(Plan, EverySequenceIsInOneMicroBatchAndTotalsAddUp) {
   for (int i = 0; i < 6; ++i) h.shards[i % 2].AddReady({.rollouts = 5, .sequences = 2});

@@ -33,7 +33,7 @@ class NoBytes final : public DeadBytes {
   uint64_t FreePayloadBytes() const override { return uint64_t{1} << 40; }
   absl::StatusOr<std::vector<PayloadId>> Recovered(const Named&) override { return lost; }
   std::vector<PayloadId> lost;  // that the next start does not find
-  void Want(const std::vector<PayloadId>&) override {}
+  void Want(StepId, std::vector<PayloadId>) override {}
   void Cool(const std::vector<PayloadId>&) override {}
 };
 

@@ -147,7 +147,7 @@ class SegmentStoreOnDisk : public testing::TestWithParam<Case> {
     std::vector<std::thread> readers;
     std::atomic<size_t> next{0};
     constexpr size_t kAtOnce = 8;
-    running.store.Want(ids);
+    running.store.Want(StepId(1), ids);
     for (int i = 0; i < 4; ++i) {
       readers.emplace_back([&] {
         for (size_t k = kAtOnce * next++; k < ids.size(); k = kAtOnce * next++) {
