@@ -95,31 +95,42 @@ class PushDurable(Measure):
 
 
 class FetchCold(Measure):
-    """The micro-batches of a step many times as large as memory, each fetched once, against plain reads."""
+    """The micro-batches of a step many times as large as memory, each fetched once, against plain reads. What bare gRPC
+    sends of the same messages is told too: where it is less than plain reads, no fetch can be as fast as they are."""
 
     name = "fetch_cold"
     at_least = 0.8
     micro_batches = 3000  # of 1.1 MB
+    window = 4
     memory = {"memory.payload_bytes_max": 384 << 20, "memory.completion_reserve_bytes": 64 << 20}
 
     def results(self, programs: Programs, limits_only: bool) -> list[Result]:
-        ours, disk = [], []
-        for _ in range(programs.settings.rounds):
-            with programs.folder() as folder:
-                config = {"storage.directory": folder / "data", **self.memory}
-                if not limits_only:
-                    with programs.daemon(**config) as server:
-                        ours.append(programs.bench(
-                            server, "fetch", tokens=65536, window=4, micro_batches=self.micro_batches,
-                            operations=self.micro_batches, seconds=60, warm_up_seconds=0))
-                disk.append(bare_disk(programs, folder))
+        ours, disk, wire = [], [], []
+        with contextlib.ExitStack() as stack:
+            limit_server = stack.enter_context(programs.limit_server())
+            for _ in range(programs.settings.rounds):
+                with programs.folder() as folder:
+                    config = {"storage.directory": folder / "data", **self.memory}
+                    if not limits_only:
+                        with programs.daemon(**config) as server:
+                            ours.append(self.fetch(programs, server))
+                        wire.append(programs.bench(limit_server, "limit", script=ours[-1]["script"], window=self.window))
+                    disk.append(bare_disk(programs, folder))
         result = Result(self.name, None, "GB/s", disk[0]["command"], limit=median_of(disk, "read"),
                         bound=f"ratio >= {self.at_least}", details={"limit_command": disk[0]["command"]})
         if ours:
             result.value, result.command = median_of(ours, "gb_per_s"), command(programs, config, ours[0])
             result.ratio = statistics.median(a["gb_per_s"] / b["read"] for a, b in zip(ours, disk, strict=True))
-            result.details = {"cpu_s_per_gb": median_of(ours, "server_cpu_s_per_gb"), **result.details}
+            result.details = {"cpu_s_per_gb": median_of(ours, "server_cpu_s_per_gb"),
+                              "grpc": median_of(wire, "gb_per_s"),
+                              "grpc_ratio": statistics.median(a["gb_per_s"] / b["gb_per_s"]
+                                                              for a, b in zip(ours, wire, strict=True)),
+                              "grpc_command": wire[0]["command"], **result.details}
         return [result]
+
+    def fetch(self, programs: Programs, server: Server) -> dict:
+        return programs.bench(server, "fetch", tokens=65536, window=self.window, micro_batches=self.micro_batches,
+                              operations=self.micro_batches, seconds=60, warm_up_seconds=0)
 
 
 class BigRun(Measure):
