@@ -225,16 +225,24 @@ void SegmentReader::Promote(const std::vector<PayloadId>& ids) {
   ahead_queue_.erase(ahead_queue_.begin(), rest);
 }
 
+uint64_t SegmentReader::InFlightBytes() const {
+  uint64_t bytes = 0;
+  for (const ReadRef& read : in_flight_) bytes += read->end - read->begin;
+  return bytes;
+}
+
 SegmentReader::ReadRef SegmentReader::NextRead() {
-  if (in_flight_.size() >= options_.reads_max) return nullptr;
-  auto* queue = &queue_;
-  if (queue_.empty()) {
-    // Half of what may be in flight stays free for those who wait.
-    if (ahead_queue_.empty() || in_flight_.size() * 2 > options_.reads_max) return nullptr;
-    queue = &ahead_queue_;
-  }
-  ReadRef read = std::move(queue->front());
-  queue->pop_front();
+  auto& queue = queue_.empty() ? ahead_queue_ : queue_;
+  if (queue.empty()) return nullptr;
+  // Small reads need to be many to keep a disk busy, so that bytes are what counts. Half of what
+  // may be in flight stays free for those who wait.
+  const uint64_t share = queue_.empty() ? 2 : 1;
+  const uint64_t bytes = queue.front()->end - queue.front()->begin;
+  const bool full = in_flight_.size() >= kInFlightMax / share ||
+                    InFlightBytes() + bytes > options_.reads_max * options_.read_bytes_max / share;
+  if (full && !in_flight_.empty()) return nullptr;
+  ReadRef read = std::move(queue.front());
+  queue.pop_front();
   return read;
 }
 
@@ -242,9 +250,7 @@ void SegmentReader::Pump(Actions* actions) {
   while (ReadRef read = NextRead()) {
     read->since_ms = now_ms();
     in_flight_.insert(read);
-    if (buffers_.empty()) buffers_.emplace_back(options_.read_bytes_max);
-    auto buffer = std::make_shared<WriteBuffer>(std::move(buffers_.back()));
-    buffers_.pop_back();
+    auto buffer = std::make_shared<WriteBuffer>(read->run->BufferBytes(read->begin, read->end));
     actions->push_back([self = shared_from_this(), read, buffer] { self->Start(read, buffer); });
   }
 }
@@ -287,7 +293,6 @@ void SegmentReader::Ended(const ReadRef& read, const std::shared_ptr<WriteBuffer
   {
     MutexLock lock(&mutex_);
     in_flight_.erase(read);
-    buffers_.push_back(std::move(*buffer));
     if (bytes.ok()) {
       trouble_ = {};
     } else if (run.status.ok()) {
@@ -489,7 +494,7 @@ StoreTrouble SegmentReader::trouble() const {
 void SegmentReader::AddUse(StoreUse* use) const {
   MutexLock lock(&mutex_);
   use->damaged += use_.damaged;
-  use->buffer_bytes += in_flight_.size() * options_.read_bytes_max;
+  use->buffer_bytes += InFlightBytes();
 }
 
 }  // namespace forebay::storage

@@ -90,6 +90,7 @@ class SegmentReader : public std::enable_shared_from_this<SegmentReader> {
   void QueueRun(const RunRef& run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Pump(Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   ReadRef NextRead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  uint64_t InFlightBytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Reads of payloads that a job waits for come before those of others.
   void Promote(const std::vector<PayloadId>& ids) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // False if this is not the time.
@@ -110,6 +111,7 @@ class SegmentReader : public std::enable_shared_from_this<SegmentReader> {
 
   static constexpr uint32_t kDamagedReadsMax = 2;
   static constexpr size_t kAheadJobsMax = 2;
+  static constexpr size_t kInFlightMax = 48;  // reads
 
   io::Disk* const disk_;
   const SegmentStoreOptions options_;
@@ -127,7 +129,6 @@ class SegmentReader : public std::enable_shared_from_this<SegmentReader> {
   size_t ahead_jobs_ ABSL_GUARDED_BY(mutex_) = 0;
   std::multimap<uint64_t, RunRef> later_ ABSL_GUARDED_BY(mutex_);  // by time
   std::set<ReadRef> in_flight_ ABSL_GUARDED_BY(mutex_);
-  std::vector<WriteBuffer> buffers_ ABSL_GUARDED_BY(mutex_);  // not in use
   StoreTrouble trouble_ ABSL_GUARDED_BY(mutex_);
   StoreUse use_ ABSL_GUARDED_BY(mutex_);
 };

@@ -17,6 +17,23 @@ std::string_view Overlap(uint64_t from, uint64_t size, uint64_t offset, std::str
   return begin < end ? bytes.substr(begin - offset, end - begin) : std::string_view();
 }
 
+// Of a file.
+struct Range {
+  uint64_t begin = 0, end = 0;
+  uint64_t size() const { return end - begin; }
+  Range Within(uint64_t from, uint64_t to) const {
+    const Range within{std::max(begin, from), std::min(end, to)};
+    return within.begin < within.end ? within : Range();
+  }
+};
+
+// The pages that are read straight into a block whose bytes begin at `begin`: none, or all that
+// have bytes of it. Its memory ends with a page, as it begins with one.
+Range Whole(const BlockRef& block, uint64_t begin) {
+  if (block->size() < Block::kPagedBytes || begin % kSegmentPage != 0) return {};
+  return {begin, begin + RoundUp(block->size(), kSegmentPage)};
+}
+
 }  // namespace
 
 BlockList NewBlocks(uint64_t bytes, PayloadBudget* budget) {
@@ -48,26 +65,36 @@ std::vector<absl::Span<char>> SegmentRun::Targets(uint64_t from, uint64_t to, ch
   uint64_t at = from;
   const auto to_buffer = [&](uint64_t until) {
     if (until <= at) return;
-    targets.emplace_back(buffer + (at - from), until - at);
+    targets.emplace_back(buffer, until - at);
+    buffer += until - at;
     at = until;
   };
   for (const RunItem& item : items) {
     uint64_t begin = PlaceOf(item.head.id).offset + kRecordHeadBytes;
     for (const BlockRef& block : item.blocks) {
-      // Its memory ends with a page, as it begins with one.
-      const uint64_t end = begin + RoundUp(block->size(), kSegmentPage);
-      const bool fits = block->size() >= Block::kPagedBytes && begin % kSegmentPage == 0;
-      const uint64_t first = std::max(begin, from), last = std::min(end, to);
-      if (fits && first < last) {
-        to_buffer(first);
-        targets.emplace_back(block->data() + (first - begin), last - first);
-        at = last;
+      const Range range = Whole(block, begin).Within(from, to);
+      if (range.size() > 0) {
+        to_buffer(range.begin);
+        targets.emplace_back(block->data() + (range.begin - begin), range.size());
+        at = range.end;
       }
       begin += block->size();
     }
   }
   to_buffer(to);
   return targets;
+}
+
+uint64_t SegmentRun::BufferBytes(uint64_t from, uint64_t to) const {
+  uint64_t bytes = to - from;
+  for (const RunItem& item : items) {
+    uint64_t begin = PlaceOf(item.head.id).offset + kRecordHeadBytes;
+    for (const BlockRef& block : item.blocks) {
+      bytes -= Whole(block, begin).Within(from, to).size();
+      begin += block->size();
+    }
+  }
+  return bytes;
 }
 
 void SegmentRun::Take(uint64_t offset, std::string_view bytes) {

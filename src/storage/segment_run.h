@@ -39,9 +39,10 @@ class SegmentRun {
   uint64_t begin() const;
   uint64_t end() const;
   // Where the file's bytes from `from` to `to`, whole pages, are to be read to, one piece after the
-  // other: blocks, and parts of `buffer`, which has as many bytes. A block's last page holds what
+  // other: blocks, and parts of `buffer`, which has BufferBytes. A block's last page holds what
   // follows in the file too.
   std::vector<absl::Span<char>> Targets(uint64_t from, uint64_t to, char* buffer) const;
+  uint64_t BufferBytes(uint64_t from, uint64_t to) const;
   // Takes bytes of the file, from `offset` on, from wherever they were read to.
   void Take(uint64_t offset, std::string_view bytes);
   // Whether the item's head and bytes are what was written.

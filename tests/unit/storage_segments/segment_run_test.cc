@@ -40,30 +40,33 @@ class SegmentRunTest : public testing::Test {
   // Reads all in pieces of so many bytes, the last one first. How many bytes went to the buffer.
   uint64_t Read(SegmentRun& run, uint64_t piece) {
     file.resize(std::max<size_t>(file.size(), run.end()), '\0');
-    uint64_t copied = 0;
+    uint64_t copied = 0, total = 0;
     std::vector<uint64_t> begins;
     for (uint64_t at = run.begin(); at < run.end(); at += piece) begins.push_back(at);
     std::reverse(begins.begin(), begins.end());
     for (const uint64_t begin : begins) {
       const uint64_t end = std::min(begin + piece, run.end());
-      const WriteBuffer buffer(end - begin);
+      const uint64_t buffered = run.BufferBytes(begin, end);
+      const WriteBuffer buffer(buffered);
       uint64_t at = begin;
       std::vector<absl::Span<char>> targets = run.Targets(begin, end, buffer.data());
       for (const absl::Span<char> to : targets) {
         EXPECT_EQ(reinterpret_cast<uintptr_t>(to.data()) % kPage, 0u);
         EXPECT_EQ(to.size() % kPage, 0u);
         std::memcpy(to.data(), file.data() + at, to.size());
-        const bool in_buffer = to.data() >= buffer.data() && to.data() < buffer.data() + piece;
+        const bool in_buffer = to.data() >= buffer.data() && to.data() < buffer.data() + buffered;
         copied += in_buffer ? to.size() : 0;
         at += to.size();
       }
       EXPECT_EQ(at, end);
+      total += buffered;
       at = begin;
       for (const absl::Span<char> to : targets) {
         run.Take(at, {to.data(), to.size()});
         at += to.size();
       }
     }
+    EXPECT_EQ(copied, total);
     return copied;
   }
   void ExpectWhole(const SegmentRun& run) {
