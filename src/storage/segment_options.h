@@ -23,9 +23,9 @@ struct SegmentStoreOptions {
   uint64_t bytes_max = uint64_t{4} << 30;
   uint64_t completion_reserve_bytes = uint64_t{256} << 20;
   uint64_t want_bytes_max = uint64_t{1} << 30;  // kept in memory by Want, ahead of loads
-  // Read ahead at once, so that what lies side by side is read together; no more than a quarter of
+  // Read ahead at once, so that what lies side by side is read together; no more than a third of
   // want_bytes_max.
-  uint64_t ahead_bytes_max = uint64_t{16} << 20;
+  uint64_t ahead_bytes_max = uint64_t{64} << 20;
 
   uint64_t segment_bytes = uint64_t{256} << 20;  // a segment is sealed from there on
   uint32_t lanes = 4;                            // segments that are written at once

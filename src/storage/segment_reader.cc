@@ -34,7 +34,7 @@ SegmentReader::SegmentReader(io::Disk* disk, const SegmentStoreOptions& options,
                              std::shared_ptr<SegmentPresence> presence)
     : disk_(disk),
       options_(options),
-      ahead_bytes_max_(std::min(options.ahead_bytes_max, options.want_bytes_max / 4)),
+      ahead_bytes_max_(std::min(options.ahead_bytes_max, options.want_bytes_max / 3)),
       table_(std::move(table)),
       presence_(std::move(presence)) {
   FOREBAY_CHECK(options.reads_max > 0 && options.read_bytes_max >= kSegmentPage &&

@@ -19,6 +19,7 @@ SegmentStoreOptions TenPayloads() {
   options.bytes_max = 10 * kFootprint;
   options.completion_reserve_bytes = 0;
   options.want_bytes_max = 4 * kFootprint;
+  options.ahead_bytes_max = kFootprint;
   options.segment_bytes = 400'000;
   options.write_bytes_max = 64 << 10;
   options.read_bytes_max = 64 << 10;
