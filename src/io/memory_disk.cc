@@ -35,6 +35,16 @@ void FlipBit(Prng& prng, char* data, size_t size) {
 
 bool Is(const Fault* fault, Fault::What what) { return fault != nullptr && fault->what == what; }
 
+uint64_t EndOf(uint64_t offset, const std::vector<ConstBuffer>& pieces) {
+  for (const ConstBuffer& piece : pieces) offset += piece.size;
+  return offset;
+}
+
+uint64_t EndOf(uint64_t offset, const std::vector<absl::Span<char>>& pieces) {
+  for (const absl::Span<char> piece : pieces) offset += piece.size();
+  return offset;
+}
+
 }  // namespace
 
 class MemoryDisk::OpenFile final : public File {
@@ -101,10 +111,11 @@ void MemoryDisk::Start(MemoryOperation operation, std::optional<Fault> fault, Ac
   Schedule(id);
 }
 
-std::optional<Fault> MemoryDisk::Strike(MemoryOperation operation, const std::string& path) {
+std::optional<Fault> MemoryDisk::Strike(MemoryOperation operation, const std::string& path,
+                                        uint64_t end) {
   for (auto fault = faults_.begin(); fault != faults_.end(); ++fault) {
     if (fault->operation.value_or(operation) != operation) continue;
-    if (path.find(fault->path) == std::string::npos) continue;
+    if (path.find(fault->path) == std::string::npos || end <= fault->from) continue;
     if (fault->skip > 0) {
       --fault->skip;
       continue;
@@ -212,7 +223,7 @@ int MemoryDisk::Reach(const OpenFile& file) const {
 void MemoryDisk::Write(FileRef file, uint64_t offset, std::vector<ConstBuffer> pieces, Done done) {
   if (auto status = RefuseWrite(*file, offset, pieces); !status.ok()) return done(status);
   auto own = OwnFile(file);
-  auto fault = Strike(MemoryOperation::kWrite, own->path());
+  auto fault = Strike(MemoryOperation::kWrite, own->path(), EndOf(offset, pieces));
   Event begin = NewEvent(Event::Kind::kWriteBegin);
   begin.inode = own->inode;
   begin.write = volume_->NewWrite();
@@ -262,7 +273,7 @@ void MemoryDisk::ReadPieces(FileRef file, uint64_t offset, std::vector<absl::Spa
                             DoneWith<size_t> done) {
   if (auto status = RefuseRead(*file, offset, pieces); !status.ok()) return done(status);
   auto own = OwnFile(file);
-  auto fault = Strike(MemoryOperation::kRead, own->path());
+  auto fault = Strike(MemoryOperation::kRead, own->path(), EndOf(offset, pieces));
   auto moved = std::make_shared<size_t>(0);
   Start(
       MemoryOperation::kRead, std::move(fault),

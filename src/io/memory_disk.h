@@ -52,6 +52,7 @@ struct Fault {
   What what = What::kFail;
   std::optional<MemoryOperation> operation;  // any if not set
   std::string path;                          // some part of the file's path; empty for any
+  uint64_t from = 0;                         // a read or write that ends before it passes
   uint64_t skip = 0;                         // so many pass before
   uint64_t times = 1;                        // so many are struck; UINT64_MAX until Heal
   int error = 5;                             // EIO
@@ -124,7 +125,9 @@ class MemoryDisk final : public Disk {
   void Start(MemoryOperation operation, std::optional<Fault> fault, Act act,
              absl::AnyInvocable<void(int)> answer);
   // The fault that strikes the next operation of that kind, which begins now.
-  std::optional<Fault> Strike(MemoryOperation operation, const std::string& path);
+  // `end`: of the bytes that are read or written.
+  std::optional<Fault> Strike(MemoryOperation operation, const std::string& path,
+                              uint64_t end = UINT64_MAX);
   // For all but reads, writes and syncs. `words` name the operation in errors.
   void StartAction(MemoryOperation operation, std::string_view words, std::string path,
                    absl::AnyInvocable<int()> act, Done done);

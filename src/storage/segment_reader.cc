@@ -308,7 +308,7 @@ void SegmentReader::Ended(const ReadRef& read, const std::shared_ptr<WriteBuffer
 
 void SegmentReader::RunEnded(const RunRef& run) {
   std::vector<std::pair<PayloadId, absl::StatusOr<PayloadView>>> views;
-  std::vector<std::pair<RunItem, absl::Status>> wrong;
+  std::vector<Wrong> wrong;
   const auto file = table_->FileOf(run->segment());
   for (RunItem& item : run->items) {
     absl::Status status = run->status;
@@ -327,16 +327,21 @@ void SegmentReader::RunEnded(const RunRef& run) {
     } else if (!file.ok()) {
       views.emplace_back(item.head.id, file.status());
     } else {
-      wrong.emplace_back(std::move(item), std::move(status));
+      wrong.push_back({std::move(item), std::move(status)});
     }
   }
-  // What is read again is read through a new handle.
+  // What is read again is read through a new handle, and by itself.
   if (!wrong.empty()) table_->DropFile(run->segment());
+  const bool probe =
+      wrong.size() == 1 && wrong[0].item.failed > 1 && io::ErrorOf(wrong[0].why) == EIO;
+  if (probe) Probe(std::move(wrong[0]), run->ahead, file->path);
   Actions actions;
   {
     MutexLock lock(&mutex_);
     for (const auto& [id, view] : views) Deliver(id, view, &actions);
-    for (auto& [item, why] : wrong) Again(std::move(item), run->ahead, why, file->path, &actions);
+    if (!probe) {
+      for (Wrong& one : wrong) Again(std::move(one), run->ahead, file->path, &actions);
+    }
     Pump(&actions);
   }
   Run(std::move(actions));
@@ -361,13 +366,38 @@ void SegmentReader::Deliver(PayloadId id, const absl::StatusOr<PayloadView>& vie
   loading_.erase(loading);
 }
 
-void SegmentReader::Again(RunItem item, bool ahead, const absl::Status& why,
-                          const std::string& path, Actions* actions) {
+void SegmentReader::Probe(Wrong wrong, bool ahead, const std::string& path) {
+  auto page = std::make_shared<WriteBuffer>(kSegmentPage);
+  auto held = std::make_shared<Wrong>(std::move(wrong));
+  auto ended = [self = shared_from_this(), held, ahead, path](bool well) {
+    held->item.failed_alone = well ? held->item.failed_alone + 1 : 0;
+    Actions actions;
+    {
+      MutexLock lock(&self->mutex_);
+      self->Again(std::move(*held), ahead, path, &actions);
+      self->Pump(&actions);
+    }
+    Run(std::move(actions));
+  };
+  disk_->Open(path, {.mode = io::OpenMode::kRead, .direct = options_.direct},
+              [disk = disk_, page, ended](const absl::StatusOr<io::FileRef>& file) {
+                if (!file.ok()) return ended(false);
+                disk->Read(*file, 0, {page->data(), kSegmentPage},
+                           [page, ended](const absl::StatusOr<size_t>& bytes) {
+                             ended(bytes.ok() && *bytes == kSegmentPage);
+                           });
+              });
+}
+
+void SegmentReader::Again(Wrong wrong, bool ahead, const std::string& path, Actions* actions) {
+  RunItem& item = wrong.item;
+  const absl::Status& why = wrong.why;
   const PayloadId id = item.head.id;
   if (item.failed == 1) item.failing_since_ms = now_ms();
-  const bool damaged = item.damaged >= kDamagedReadsMax;
   const bool given_up =
       item.failed > 0 && now_ms() - item.failing_since_ms >= options_.read_patience_ms;
+  const bool damaged = item.damaged >= kDamagedReadsMax ||
+                       (given_up && item.failed_alone >= kFailedAloneMax);
   const bool gone = SaysGone(why) && presence_->IsGone(PlaceOf(id).segment);
   if (trouble_.kind.empty()) trouble_.since_ms = now_ms();
   trouble_.kind = "reading";

@@ -3,7 +3,8 @@
 // A load reserves the memory of all it has to read at once, before new pushes get any, and holds
 // nothing while it waits for that, so that loads cannot block each other. Payloads that lie side by
 // side are read together; one that is being read already is waited for. What is damaged is read
-// once more; an error of the disk a few times, with pauses. Ahead of the loads the table's window
+// once more; an error of the disk a few times, with pauses, and for longer than that it is damage
+// if it is an EIO of one place in a file that can be read. Ahead of the loads the table's window
 // is filled, some megabytes at a time, when nothing else is read; what somebody asks for meanwhile
 // comes first.
 //
@@ -74,6 +75,11 @@ class SegmentReader : public std::enable_shared_from_this<SegmentReader> {
   };
   using ReadRef = std::shared_ptr<Read>;
   using RunRef = std::shared_ptr<SegmentRun>;
+  // What was read, and what is wrong with it.
+  struct Wrong {
+    RunItem item;
+    absl::Status why;
+  };
 
   uint64_t now_ms() const { return options_.now_ms(); }
   static void Run(Actions actions);
@@ -105,11 +111,14 @@ class SegmentReader : public std::enable_shared_from_this<SegmentReader> {
   void RunEnded(const RunRef& run);
   void Deliver(PayloadId id, const absl::StatusOr<PayloadView>& view, Actions* actions)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether it is the place that fails: the head of its file can be read. Then Again.
+  void Probe(Wrong wrong, bool ahead, const std::string& path);
   // Reads it once more, or says what is wrong with it.
-  void Again(RunItem item, bool ahead, const absl::Status& why, const std::string& path,
-             Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Again(Wrong wrong, bool ahead, const std::string& path, Actions* actions)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   static constexpr uint32_t kDamagedReadsMax = 2;
+  static constexpr uint32_t kFailedAloneMax = 4;
   static constexpr size_t kAheadJobsMax = 2;
   static constexpr size_t kInFlightMax = 48;  // reads
 

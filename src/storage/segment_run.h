@@ -24,6 +24,7 @@ struct RunItem {
   uint32_t damaged = 0;  // how often it was read and was not right
   uint32_t failed = 0;   // how often it could not be read
   uint64_t failing_since_ms = 0;
+  uint32_t failed_alone = 0;  // how often in a row, though the head of its file was read then
 };
 
 // Blocks for `bytes` bytes, out of a reservation of their footprint.

@@ -280,6 +280,24 @@ TEST_F(Trouble, AReadThatFailsIsTriedAgainForAWhile) {
   EXPECT_EQ(host.Read(put->id), put->bytes);
 }
 
+TEST_F(Trouble, APlaceThatFailsInAFileThatCanBeReadIsDamageInTheEnd) {
+  const PutRef put = host.Write(Text(50'000));
+  EvictAll();
+  host.disk->Inject({.operation = MemoryOperation::kRead,
+                     .from = PlaceOf(put->id).offset + 1,
+                     .times = UINT64_MAX,
+                     .error = EIO});
+  const LoadedRef failed = StartLoad(*host.store, {put->id});
+  host.Advance(host.options.read_patience_ms - 1'000);
+  EXPECT_FALSE(failed->answer.has_value());
+  host.Advance(2'000);
+  ASSERT_TRUE(failed->answer.has_value());
+  EXPECT_EQ(failed->answer->code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(LostOf(*failed->answer), std::vector<PayloadId>{put->id});
+  EXPECT_EQ(host.store->store_use().damaged, 1u);
+  EXPECT_EQ(host.store->use().budget.used_bytes, 0u);
+}
+
 TEST_F(Trouble, AFileThatVanishedIsDamage) {
   const PutRef put = host.Write(Text(5'000));
   host.store = nullptr;
