@@ -239,9 +239,11 @@ class _BaseAssignment:
     ) -> Outgoing:
         if self._done:
             raise _errors.LeaseLost("the attempt was pushed or given back before")
+        if not isinstance(rollout, Rollout):
+            raise TypeError(f"push takes a fb.Rollout, not {type(rollout).__name__}")
         all_rewards = dict(rewards or {})
         if reward is not None:
-            all_rewards["reward"] = float(reward)
+            all_rewards["reward"] = reward
         assignment = self._lease.assignment
         header, parts = rollout._encode(assignment.branch, all_rewards, partial)
         header.attempt_id, header.token = assignment.attempt_id, assignment.token

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import socket
 import time
@@ -89,9 +90,11 @@ class SyncRun:
         again add nothing. `task_weight`: a field or a function, for weighted draws. Settings, as for
         `configure`: group_size=16, max_lag=2, sampling={...}, purpose="eval", ...
         """
+        batches = _sources.batches(_sources.tasks(dataset, id_field, task_weight))
+        first = next(batches, None)  # tasks that cannot be read leave no empty source behind
         self.configure(source, **settings)
         added = known = 0
-        for batch in _sources.batches(_sources.tasks(dataset, id_field, task_weight)):
+        for batch in itertools.chain([] if first is None else [first], batches):
             response = self._connection.call(
                 ADMIN + "AddTasks",
                 admin_wire.AddTasksRequest(source=source, tasks=batch),

@@ -42,7 +42,7 @@ _PLAIN_NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012
 
 # What the columns with known names must be: dtypes, domains, dimensions of a row.
 _FLOAT_PER_TOKEN = (("float32",), ("token",), 0)
-_KNOWN: Dict[str, Tuple[Tuple[str, ...], Tuple[str, ...], int]] = {
+KNOWN: Dict[str, Tuple[Tuple[str, ...], Tuple[str, ...], int]] = {
     "tokens": (("uint32",), ("token",), 0),
     "loss_mask": (("uint8",), ("token",), 0),
     "logprobs": (("float32", "bfloat16"), ("token",), 0),
@@ -275,7 +275,7 @@ def _check_known(column: Encoded, path: str) -> None:
         raise InvalidRollout(
             f"{path}.inner", f"of {column.name} is {column.inner}, at most 4 dimensions of at least 1"
         )
-    known = _KNOWN.get(column.name)
+    known = KNOWN.get(column.name)
     if known is None:
         return
     dtypes, domains, dimensions = known

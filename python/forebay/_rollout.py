@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence as Seq, Tuple, Union
@@ -9,7 +10,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence as S
 import numpy as np
 
 from . import _adapters
-from ._columns import Column, Encoded, encode_column, to_numpy
+from ._columns import KNOWN, Column, Encoded, encode_column, to_numpy
 from ._errors import InvalidRollout
 from ._messages import types as wire
 from ._wire import varint
@@ -101,6 +102,10 @@ class Sequence:
         self.columns: Dict[str, Any] = {"tokens": self.tokens, "loss_mask": self.loss_mask}
         if logprobs is not None:
             self.columns["logprobs"] = _logprobs(logprobs, count, self.prompt_tokens)
+        for name, column in columns.items():
+            meant = difflib.get_close_matches(name, KNOWN, 1, 0.9)
+            if meant and meant[0] != name and not isinstance(column, Column):
+                raise TypeError(f"{name!r}: did you mean {meant[0]!r}? A column of that name is given as fb.Column(...)")
         self.columns.update(columns)
 
     def __len__(self) -> int:
@@ -297,7 +302,10 @@ def check_rewards(rewards: Mapping[str, float]) -> Dict[str, float]:
     """Rewards as floats; raises InvalidRollout for one that is not finite."""
     out = {}
     for name, value in rewards.items():
-        number = float(value)
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise InvalidRollout(f"rewards[{name}]", f"is {value!r}, must be a number") from None
         if not math.isfinite(number):
             raise InvalidRollout(f"rewards[{name}]", f"is {number}, must be finite")
         if not 1 <= len(name.encode()) <= 64:
@@ -367,7 +375,14 @@ def _runs(versions: Versions, count: int) -> List[VersionRun]:
         return [VersionRun(0, int(versions))]
     if isinstance(versions, np.ndarray) and versions.ndim == 1:
         return _runs_of_tokens(versions, count)
-    return [_run(entry) for entry in versions]
+    if hasattr(versions, "number"):  # a Version
+        return [_run((0, versions))]
+    try:
+        return [_run(entry) for entry in versions]
+    except (TypeError, ValueError):
+        raise InvalidRollout(
+            "versions", f"are {versions!r}, must be a version, [(offset, version), ...], or an array of one a token"
+        ) from None
 
 
 def _run(entry: Any) -> VersionRun:

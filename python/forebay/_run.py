@@ -125,12 +125,12 @@ def connect(
     tls: Union[None, bool, str, TLS] = None,
     timeout: float = UNARY_TIMEOUT_S,
 ) -> Run:
-    """A run at `target`: "host:port" or "unix:/path"; default FOREBAY_TARGET, else 127.0.0.1:7400.
+    """A run at `target`: "host:port" or "unix:/path"; default FOREBAY_ADDRESS, else 127.0.0.1:7400.
 
     Nothing is sent until the first call. `tls`: True (the system's roots), a CA's file, or TLS(...).
     `timeout`: seconds that a call may take, retries included, unless it says otherwise.
     """
-    target = target or os.environ.get("FOREBAY_TARGET") or DEFAULT_TARGET
+    target = target or os.environ.get("FOREBAY_ADDRESS") or DEFAULT_TARGET
     return Run(Connection(target, token or os.environ.get("FOREBAY_TOKEN"), tls, timeout))
 
 

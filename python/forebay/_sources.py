@@ -98,6 +98,8 @@ def settings(name: str, values: Mapping[str, Any], base: Optional[wire.SourceSet
 
 def items(dataset: Dataset) -> Iterator[Any]:
     """Items of a data set: a path (.jsonl, .json, also .gz; .parquet), or any iterable."""
+    if isinstance(dataset, (Mapping, bytes)):
+        raise TypeError(f"a data set is a list of tasks or a path, not one {type(dataset).__name__}")
     if not isinstance(dataset, (str, os.PathLike)):
         yield from dataset
         return

@@ -24,6 +24,7 @@ M = TypeVar("M", bound="Message")
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 _PLAIN, _PACKED = 8, 9  # beside the wire types: a varint that is one integer, a list of scalars
 _UINT64 = (1 << 64) - 1
+_MOST = {"uint32": (1 << 32) - 1, "uint64": _UINT64}
 _PACK = {
     "fixed64": struct.Struct("<Q"),
     "fixed32": struct.Struct("<I"),
@@ -137,7 +138,11 @@ class Field:
         elif kind in _PACK:
             out += (self.tag, _PACK[kind].pack(value))
         else:
-            out += (self.tag, varint(int(value)))
+            number = int(value)
+            most = _MOST.get(kind)
+            if most is not None and not 0 <= number <= most:
+                raise ValueError(f"{self.name}: {number}, must be 0 to {most}")
+            out += (self.tag, varint(number))
 
     def _pack(self, values: Any) -> bytes:
         if self.kind in _PACK:

@@ -62,6 +62,21 @@ def test_tasks_are_loaded_once_and_sources_changed(run, tmp_path):
         run.configure("math", order="random")
 
 
+def test_tasks_that_cannot_be_read_leave_no_source_behind(run, tmp_path):
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text("{")
+    for dataset in (bad, tmp_path / "none.jsonl", {"q": 1}):
+        with pytest.raises((ValueError, TypeError, OSError)):
+            run.load("bad", dataset, group_size=2)
+    assert run.sources() == {}
+
+
+def test_negative_numbers_are_refused_as_they_were_given(run):
+    with pytest.raises(ValueError, match="group_size: -1, must be 0 to 4294967295"):
+        run.load("math", [{"id": "a"}], group_size=-1)
+    assert run.sources() == {}
+
+
 def test_what_actors_push_is_what_trainers_fetch(run):
     run.load("math", [{"id": f"task-{i}"} for i in range(8)], group_size=4, order="static", max_lag=5)
     pushed = {}

@@ -6,6 +6,7 @@ import pytest
 from forebay._messages import types as wire
 
 TOKENS = np.arange(10, dtype=np.uint32)
+MASK = np.ones(10, np.uint8)
 MASKED = np.ma.masked_less(np.arange(10, dtype=np.float32), 2)
 
 
@@ -125,6 +126,10 @@ def test_any_layout_in_memory_becomes_the_same_bytes():
         ("columns[2].dtype", lambda: fb.Rollout(TOKENS, prompt_tokens=4, x=np.zeros(10, np.complex64))),
         ("status", lambda: fb.Rollout(TOKENS, prompt_tokens=4, status="done")),
         ("rewards[reward]", lambda: fb.Rollout(TOKENS, prompt_tokens=4, rewards={"reward": float("nan")})),
+        ("rewards[reward]", lambda: fb.Rollout(TOKENS, prompt_tokens=4, rewards={"reward": "good"})),
+        ("rewards[reward]", lambda: fb.Rollout(TOKENS, prompt_tokens=4, rewards={"reward": np.ones(2)})),
+        ("versions", lambda: fb.Rollout(TOKENS, prompt_tokens=4, versions="v1")),
+        ("versions", lambda: fb.Rollout(TOKENS, prompt_tokens=4, versions=1.5)),
         ("sequences[0].versions[0].offset", lambda: fb.Rollout(TOKENS, prompt_tokens=4, versions=[(1, 2)])),
         ("sequences[0].versions[1].offset", lambda: fb.Rollout(TOKENS, prompt_tokens=4, versions=[(0, 2), (0, 3)])),
         ("sequences[0].versions[1].offset", lambda: fb.Rollout(TOKENS, prompt_tokens=4, versions=[(0, 2), (10, 3)])),
@@ -253,3 +258,16 @@ def test_from_messages_trains_what_the_policy_said():
     assert sequence.columns["logprobs"].array[4:6].tolist() == [-0.5, -0.25]
     with pytest.raises(TypeError, match="tokenizer"):
         fb.Rollout.from_messages(messages)
+
+
+def test_a_keyword_that_is_nearly_a_known_column_is_taken_for_a_mistake():
+    for wrong, meant in (("logprob", "logprobs"), ("old_logprob", "old_logprobs"), ("route_experts", "routed_experts")):
+        with pytest.raises(TypeError, match=f"'{wrong}': did you mean '{meant}'"):
+            fb.Rollout(TOKENS, prompt_tokens=4, **{wrong: np.zeros(10, np.float32)})
+    header, _ = encoded(fb.Rollout(TOKENS, prompt_tokens=4, logprob=fb.Column(np.zeros(10, np.float32)), mask=MASK))
+    assert [column.name for column in header.columns] == ["tokens", "loss_mask", "logprob", "mask"]
+
+
+def test_an_assignments_version_is_a_version():
+    header, _ = encoded(fb.Rollout(TOKENS, prompt_tokens=4, versions=fb.Version(7, 2)))
+    assert [(run.offset, run.number, run.branch) for run in header.sequences[0].versions] == [(0, 7, 2)]

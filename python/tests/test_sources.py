@@ -32,6 +32,12 @@ def test_values_that_json_does_not_know():
     assert tasks([b"raw"])[0].payload == b"raw"
 
 
+def test_one_task_is_no_data_set():
+    for one in ({"q": 1}, b"raw"):
+        with pytest.raises(TypeError, match="a data set is a list of tasks or a path, not one"):
+            tasks(one)
+
+
 def test_weights():
     assert [t.weight for t in tasks([{"w": 2}, {"w": 0}], weight="w")] == [2.0, 0.0]
     assert [t.weight for t in tasks([{"w": 2}], weight=lambda item: item["w"] / 4)] == [0.5]

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cstring>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
@@ -117,12 +118,16 @@ absl::StatusOr<const ConfigEntry*> Find(std::string_view name) {
                    "' is not an entry of the configuration; the nearest is '", nearest->name, "'"));
 }
 
-absl::Status SetFromYaml(const std::string& prefix, const YAML::Node& node, Config* config) {
+absl::Status SetFromYaml(const std::string& prefix, const YAML::Node& node,
+                         std::set<std::string>* seen, Config* config) {
   for (const auto& item : node) {
     const auto key = item.first.as<std::string>();
     const std::string name = prefix.empty() ? key : absl::StrCat(prefix, ".", key);
+    if (!seen->insert(name).second) {
+      return absl::InvalidArgumentError(absl::StrCat(name, ": is given twice"));
+    }
     if (item.second.IsMap()) {
-      FOREBAY_RETURN_IF_ERROR(SetFromYaml(name, item.second, config));
+      FOREBAY_RETURN_IF_ERROR(SetFromYaml(name, item.second, seen, config));
     } else if (item.second.IsScalar() || item.second.IsNull()) {
       FOREBAY_RETURN_IF_ERROR(
           Set(name, item.second.IsNull() ? "" : item.second.as<std::string>(), config));
@@ -203,7 +208,8 @@ absl::Status ReadConfigText(const std::string& yaml, Config* config) {
     const YAML::Node root = YAML::Load(yaml);
     if (root.IsNull()) return absl::OkStatus();
     if (!root.IsMap()) return absl::InvalidArgumentError("must hold entries, as 'shards: 1'");
-    return SetFromYaml("", root, config);
+    std::set<std::string> seen;
+    return SetFromYaml("", root, &seen, config);
   } catch (const YAML::Exception& error) {
     return absl::InvalidArgumentError(error.what());
   }

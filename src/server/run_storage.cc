@@ -90,6 +90,11 @@ absl::Status RunStorage::OpenDirectory(const node::Config& config, const Failed&
   if (!data.ok()) return data.status();
   data_.emplace(*std::move(data));
   run_ = data_->identity().run;
+  const uint64_t starts = data_->identity().incarnation;
+  // Where a run was expected, a new one says that the path is wrong or a disk is not mounted.
+  notes_.push_back(starts == 1
+                       ? absl::StrCat("a new run begins in ", directory_)
+                       : absl::StrCat("the run in ", directory_, " goes on: start ", starts));
   const node::JournalOptions options{
       .directory = directory_,
       .incarnation = data_->identity().incarnation,

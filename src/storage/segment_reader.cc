@@ -396,8 +396,8 @@ void SegmentReader::Again(Wrong wrong, bool ahead, const std::string& path, Acti
   if (item.failed == 1) item.failing_since_ms = now_ms();
   const bool given_up =
       item.failed > 0 && now_ms() - item.failing_since_ms >= options_.read_patience_ms;
-  const bool damaged = item.damaged >= kDamagedReadsMax ||
-                       (given_up && item.failed_alone >= kFailedAloneMax);
+  const bool damaged =
+      item.damaged >= kDamagedReadsMax || (given_up && item.failed_alone >= kFailedAloneMax);
   const bool gone = SaysGone(why) && presence_->IsGone(PlaceOf(id).segment);
   if (trouble_.kind.empty()) trouble_.since_ms = now_ms();
   trouble_.kind = "reading";

@@ -220,7 +220,10 @@ absl::Status Planner::PlaceStored(ColumnPlan* column, size_t slot) {
     if (request_.fill_missing()) return absl::OkStatus();
     return absl::FailedPreconditionError(absl::StrCat("column ", column->name, ": rollout ",
                                                       absl::Hex(view_.slots[slot].rollout.value),
-                                                      " lacks it"));
+                                                      " lacks it; leave the column out, fetch "
+                                                      "it with fill_missing, or drop the rollout "
+                                                      "(buffer-ctl drop). A source's "
+                                                      "required_columns refuses such pushes"));
   }
   const HeaderColumn& found = from.columns[at];
   if (column->shape == nullptr) column->shape = &found;

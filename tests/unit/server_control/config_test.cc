@@ -97,6 +97,11 @@ TEST(Config, AFileThatIsNoMapOrHoldsListsIsRefused) {
   EXPECT_FALSE(ReadConfigText("just text", &config).ok());
   EXPECT_THAT(MessageOf(ReadConfigText("shards: [1, 2]", &config)), HasSubstr("shards"));
   EXPECT_FALSE(ReadConfigText("a: {b: [", &config).ok());
+  for (const char* twice :
+       {"shards: 1\nshards: 2\n", "run.seed: 1\nrun: {seed: 2}\n",
+        "memory: {task_bytes_max: 1MiB}\nmemory: {payload_bytes_max: 1GiB}\n"}) {
+    EXPECT_THAT(MessageOf(ReadConfigText(twice, &config)), HasSubstr(": is given twice")) << twice;
+  }
   EXPECT_THAT(MessageOf(ReadConfigText("memory: {payload: 3}", &config)),
               HasSubstr("memory.payload"));
 }
