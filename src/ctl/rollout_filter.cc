@@ -210,7 +210,7 @@ void AddRolloutOptions(CLI::App* command, RolloutChoice* choice) {
   command
       ->add_option("--state", choice->state,
                    "held: in an open group; ready: its group waits for a step; reserved: in a "
-                   "step; trained: in a committed step, kept for a rewind")
+                   "step (default: these three); trained: in a committed step, kept for a rewind")
       ->check(CLI::IsMember({"held", "ready", "reserved", "trained"}));
   command->add_option("--reward", choice->reward,
                       "Bounds of the training reward: '<0.1', '>=0.5,<0.9', '=1'");

@@ -45,7 +45,8 @@ absl::Status CheckState(const std::string& state) {
     if (state == known) return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("state: is '", state.substr(0, 64), "'; held, ready, reserved, trained or ''"));
+      absl::StrCat("state: is '", state.substr(0, 64),
+                   "'; held, ready, reserved, trained or '', which is all but trained"));
 }
 
 absl::Status CheckBounds(const v1::ListRolloutsRequest& request) {
@@ -138,7 +139,8 @@ absl::StatusOr<RolloutFilter> RolloutFilter::Make(const ServiceContext& context,
 
 bool RolloutFilter::InState(const shard::RolloutView& view) const {
   if (source_.has_value() && view.task.source() != *source_) return false;
-  return request_.state().empty() || request_.state() == Name(view.state);
+  if (request_.state().empty()) return view.state != shard::GroupState::kTrained;
+  return request_.state() == Name(view.state);
 }
 
 bool RolloutFilter::RewardMatches(const shard::RolloutView& view) const {

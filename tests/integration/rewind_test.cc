@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "forebay/v1/admin.pb.h"
@@ -104,6 +105,35 @@ class RewindTest : public testing::Test {
   std::unique_ptr<client::Trainer> trainer;
   uint32_t seed = 0;
 };
+
+TEST_F(RewindTest, WhatIsKeptOfCommittedStepsIsListedIfItIsAskedFor) {
+  Train(1);
+  PushGroups(1);
+  const auto run = [this](std::vector<std::string> words) {
+    words.insert(words.begin(), {"--address", world.daemon.address(), "-o", "json"});
+    return RunCtl(words);
+  };
+  const auto count = [](const std::string& text, const std::string& what) {
+    size_t found = 0;
+    for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) {
+      ++found;
+    }
+    return found;
+  };
+  const std::string held = run({"rollouts"}).out;
+  EXPECT_EQ(count(held, "\"state\""), 2u) << held;
+  EXPECT_EQ(count(held, "\"trained\""), 0u) << held;
+  const std::string trained = run({"rollouts", "--state", "trained"}).out;
+  EXPECT_EQ(count(trained, "\"state\""), 4u) << trained;
+  EXPECT_EQ(count(trained, "\"trained\""), 4u) << trained;
+  // ... and can be read.
+  uint64_t id = 0;
+  const size_t at = trained.find("\"rollout_id\": \"");
+  ASSERT_NE(at, std::string::npos) << trained;
+  ASSERT_TRUE(absl::SimpleAtoi(trained.substr(at + 15, trained.find('"', at + 15) - at - 15), &id));
+  const Said read = run({"inspect", "rollout", absl::StrCat(absl::Hex(id, absl::kZeroPad16))});
+  EXPECT_EQ(read.code, 0) << read.err;
+}
 
 TEST_F(RewindTest, ReplayServesTheSameBytesAndFreshGeneratesNewOnes) {
   std::vector<std::string> bytes;
