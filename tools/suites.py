@@ -370,6 +370,6 @@ SUITES: dict[str, Callable[[Context], Result]] = {
 }
 # CI's share in its order: first what wants the machine for itself, then what shares it with five minutes of simulation.
 QUIET = ["tidy", "unit", "transcripts", "simulation", "mutations", "python", "integration", "crash"]
-# tsan runs by hand, and before a release: a whole build of its own. So does nfs: it wants root, and its emulated machine misses
-# its deadlines where the processors are busy.
-BESIDE_SIMULATION = ["fuzz", "asan"]
+# asan and tsan run by hand, and before a release: whole builds of their own, which take longer than all the rest together. So
+# does nfs: it wants root, and its emulated machine misses its deadlines where the processors are busy.
+BESIDE_SIMULATION = ["fuzz"]
