@@ -19,6 +19,7 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "forebay/v1/actor.pb.h"
@@ -33,6 +34,19 @@ namespace forebay::server {
 class DaemonTest : public ::testing::Test {
  protected:
   using PushStream = grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>;
+
+  // Until it holds; a failure after a minute.
+  template <class Condition>
+  static void Await(Condition condition) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() > until) {
+        ADD_FAILURE() << "what is waited for does not come";
+        return;
+      }
+      std::this_thread::yield();
+    }
+  }
 
   void Start(node::Config config = {}) {
     StartLog("error", "text");

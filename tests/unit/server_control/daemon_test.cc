@@ -107,7 +107,7 @@ TEST_F(Serving, AnAcquireThatIsGivenUpTakesNothing) {
           Good<v1::GetStatusResponse>("AdminService/GetStatus", v1::GetStatusRequest());
       return status.waits_size() > 0;
     };
-    while (waiting()) std::this_thread::yield();
+    Await([&] { return !waiting(); });
     AddTasks("math", 1);
     EXPECT_EQ(Good<v1::ListLeasesResponse>("AdminService/ListLeases", v1::ListLeasesRequest())
                   .leases_size(),
@@ -395,7 +395,7 @@ TEST_F(Serving, ADrainEndsWaitsAtOnce) {
     return Good<v1::GetStatusResponse>("AdminService/GetStatus", v1::GetStatusRequest())
                .waits_size() > 0;
   };
-  while (!parked()) std::this_thread::yield();
+  Await(parked);
   daemon_->Drain();
   waiting.join();
   EXPECT_EQ(response.reason(), "draining");
@@ -415,7 +415,7 @@ TEST_F(Serving, ADrainHandsOutNothingAndAsksForPartials) {
   ASSERT_TRUE(stream->Read(&body));
   std::thread drain([this] { daemon_->Drain(); });
   // The stream stays until the actor has let go of its lease.
-  while (Get("/readyz").find("503") == std::string::npos) std::this_thread::yield();
+  Await([this] { return Get("/readyz").find("503") != std::string::npos; });
   EXPECT_EQ(Acquire(1).assignments_size(), 0);
   v1::RenewRequest renew;
   renew.set_session(1);
@@ -444,7 +444,7 @@ TEST_F(Serving, ADrainWaitsForAnActorThatIsBetweenTwoRenewals) {
     daemon_->Drain();
     drained = true;
   });
-  while (Get("/readyz").find("503") == std::string::npos) std::this_thread::yield();
+  Await([this] { return Get("/readyz").find("503") != std::string::npos; });
   const auto renewal = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
   while (std::chrono::steady_clock::now() < renewal) {
     EXPECT_FALSE(drained);

@@ -36,7 +36,7 @@ TEST_F(Fencing, EndsTheWaitForAStep) {
     refused =
         Refused<v1::OpenStepResponse>("TrainerService/OpenStep", Step(generation, 1, 2, 50'000));
   });
-  while (!StepIsOpen()) std::this_thread::yield();
+  Await([this] { return StepIsOpen(); });
   AttachAnother();
   waiting.join();
   EXPECT_THAT(refused, HasSubstr("10 generation 1 is over; 2 began"));
