@@ -85,7 +85,7 @@ struct OperationTime {
 struct DiskUse {
   uint64_t reads = 0, read_bytes = 0;
   uint64_t writes = 0, written_bytes = 0;
-  uint64_t syncs = 0;
+  uint64_t syncs = 0;  // a WriteSynced is a write, and a sync too
   OperationTime read_time, write_time, sync_time;
   uint64_t errors = 0;     // also files that were looked for and are not there
   uint64_t in_flight = 0;  // operations now
@@ -109,6 +109,10 @@ class Disk {
   // Writes the pieces one after another from `offset`; at most kPiecesMax.
   static constexpr size_t kPiecesMax = 256;
   virtual void Write(FileRef file, uint64_t offset, std::vector<ConstBuffer> pieces, Done done) = 0;
+  // The same, and what it wrote is durable then, as after a Sync; nothing is said of other writes.
+  // Cheaper than both. After an error it is as unknown as after a failed Sync.
+  virtual void WriteSynced(FileRef file, uint64_t offset, std::vector<ConstBuffer> pieces,
+                           Done done) = 0;
   // Fills the pieces one after another; at most kPiecesMax. The result is the bytes read, fewer
   // only at the file's end.
   virtual void ReadPieces(FileRef file, uint64_t offset, std::vector<absl::Span<char>> pieces,

@@ -222,11 +222,27 @@ int MemoryDisk::Reach(const OpenFile& file) const {
 
 void MemoryDisk::Write(FileRef file, uint64_t offset, std::vector<ConstBuffer> pieces, Done done) {
   if (auto status = RefuseWrite(*file, offset, pieces); !status.ok()) return done(status);
+  StartWrite(OwnFile(file), volume_->NewWrite(), offset, std::move(pieces), std::move(done));
+}
+
+void MemoryDisk::WriteSynced(FileRef file, uint64_t offset, std::vector<ConstBuffer> pieces,
+                             Done done) {
+  if (auto status = RefuseWrite(*file, offset, pieces); !status.ok()) return done(status);
   auto own = OwnFile(file);
+  const uint64_t write = volume_->NewWrite();
+  StartWrite(own, write, offset, std::move(pieces),
+             [this, own, write, done = std::move(done)](absl::Status status) mutable {
+               if (!status.ok()) return done(std::move(status));
+               StartSync(own, write, std::move(done));
+             });
+}
+
+void MemoryDisk::StartWrite(const std::shared_ptr<OpenFile>& own, uint64_t write, uint64_t offset,
+                            std::vector<ConstBuffer> pieces, Done done) {
   auto fault = Strike(MemoryOperation::kWrite, own->path(), EndOf(offset, pieces));
   Event begin = NewEvent(Event::Kind::kWriteBegin);
   begin.inode = own->inode;
-  begin.write = volume_->NewWrite();
+  begin.write = write;
   begin.offset = offset;
   for (const ConstBuffer& piece : pieces) begin.bytes.append(piece.data, piece.size);
   Event end = NewEvent(Event::Kind::kWriteEnd);
@@ -308,25 +324,28 @@ int MemoryDisk::ReadNow(const OpenFile& file, uint64_t offset,
   return 0;
 }
 
-void MemoryDisk::Sync(FileRef file, Done done) {
-  auto own = OwnFile(file);
+void MemoryDisk::Sync(FileRef file, Done done) { StartSync(OwnFile(file), 0, std::move(done)); }
+
+void MemoryDisk::StartSync(const std::shared_ptr<OpenFile>& own, uint64_t write, Done done) {
   auto fault = Strike(MemoryOperation::kSync, own->path());
   Start(
       MemoryOperation::kSync, std::move(fault),
       // What completes from now on is not covered, though a real disk may take some of it along.
-      [this, own, covered = volume_->sequence()](const Fault* fault) {
-        return SyncNow(*own, covered, fault);
+      [this, own, write, covered = volume_->sequence()](const Fault* fault) {
+        return SyncNow(*own, write, covered, fault);
       },
       [path = own->path(), done = std::move(done)](int error) mutable {
         done(error == 0 ? absl::OkStatus() : ErrnoStatus(error, "sync", path));
       });
 }
 
-int MemoryDisk::SyncNow(const OpenFile& file, uint64_t covered, const Fault* fault) {
+int MemoryDisk::SyncNow(const OpenFile& file, uint64_t write, uint64_t covered,
+                        const Fault* fault) {
   if (const int error = Reach(file); error != 0) return error;
   const bool fails = Is(fault, Fault::What::kFail);
   Event sync = NewEvent(fails ? Event::Kind::kFailedSync : Event::Kind::kSync);
   sync.inode = file.inode;
+  sync.write = write;
   sync.bound = covered;
   if (fails) sync.seed = prng_.Next();
   volume_->Apply(std::move(sync));

@@ -79,6 +79,8 @@ class MemoryDisk final : public Disk {
   std::string_view name() const override { return "memory"; }
 
   void Write(FileRef file, uint64_t offset, std::vector<ConstBuffer> pieces, Done done) override;
+  void WriteSynced(FileRef file, uint64_t offset, std::vector<ConstBuffer> pieces,
+                   Done done) override;
   void ReadPieces(FileRef file, uint64_t offset, std::vector<absl::Span<char>> pieces,
                   DoneWith<size_t> done) override;
   void Sync(FileRef file, Done done) override;
@@ -138,6 +140,10 @@ class MemoryDisk final : public Disk {
   void Complete(uint64_t id);
   void Count(MemoryOperation operation, bool ok);
 
+  void StartWrite(const std::shared_ptr<OpenFile>& own, uint64_t write, uint64_t offset,
+                  std::vector<ConstBuffer> pieces, Done done);
+  // Of one write, or with 0 of all that were completed.
+  void StartSync(const std::shared_ptr<OpenFile>& own, uint64_t write, Done done);
   std::shared_ptr<OpenFile> OwnFile(const FileRef& file) const;
   // 0, or why the file or the path's directory cannot be reached.
   int Reach(const OpenFile& file) const;
@@ -149,7 +155,7 @@ class MemoryDisk final : public Disk {
   int EndWrite(const OpenFile& file, MemoryVolume::Event end, uint64_t offset, const Fault* fault);
   int ReadNow(const OpenFile& file, uint64_t offset, absl::Span<const absl::Span<char>> pieces,
               const Fault* fault);
-  int SyncNow(const OpenFile& file, uint64_t covered, const Fault* fault);
+  int SyncNow(const OpenFile& file, uint64_t write, uint64_t covered, const Fault* fault);
   MemoryVolume::Event NewEvent(MemoryVolume::Event::Kind kind) const;
 
   const std::shared_ptr<MemoryVolume> volume_;

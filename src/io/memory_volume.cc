@@ -123,8 +123,10 @@ void MemoryVolume::Truncate(const Event& event, FileState& file) {
 }
 
 void MemoryVolume::Sync(const Event& event, FileState& file) {
-  const auto covered = TakeUnsynced(
-      file, [&](const Change& c) { return c.sequence != 0 && c.sequence <= event.bound; });
+  const auto covered = TakeUnsynced(file, [&](const Change& c) {
+    const bool asked = event.write == 0 || c.write == event.write;
+    return asked && c.sequence != 0 && c.sequence <= event.bound;
+  });
   if (event.kind == Event::Kind::kSync) {
     for (const Change& change : covered) ApplyTo(change, &file.durable);
     return;

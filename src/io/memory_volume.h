@@ -41,8 +41,8 @@ class MemoryVolume {
       kWriteEnd,       // inode, write, bound: so many of the bytes are there for readers
       kTruncate,       // inode, offset: the new length
       kAllocate,       // inode, offset: the length there is room for
-      kSync,           // inode, bound
-      kFailedSync,     // inode, bound, seed
+      kSync,           // inode, bound; write: that one alone, if not 0
+      kFailedSync,     // inode, bound, write, seed
       kFlip,           // inode, offset: of the byte, bound: which bit
       kProcessCrash,   // host, seed: writes that had begun have ended somewhere
       kPowerLoss,      // host, seed: unsynced changes are gone or not

@@ -44,6 +44,9 @@ void Meter::Finish(Ticket* ticket, Kind kind, uint64_t bytes, bool ok) {
       Note(ms, use_.reads++, &use_.read_time);
       use_.read_bytes += bytes;
       break;
+    case Kind::kWriteSynced:
+      Note(ms, use_.syncs++, &use_.sync_time);
+      [[fallthrough]];
     case Kind::kWrite:
       Note(ms, use_.writes++, &use_.write_time);
       use_.written_bytes += bytes;

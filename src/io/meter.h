@@ -16,7 +16,7 @@ namespace forebay::io {
 class Meter {
  public:
   using Clock = std::chrono::steady_clock;
-  enum class Kind : uint8_t { kRead, kWrite, kSync, kOther };
+  enum class Kind : uint8_t { kRead, kWrite, kWriteSynced, kSync, kOther };
 
   // One operation's place in the list; lives until Finished.
   class Ticket {

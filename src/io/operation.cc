@@ -18,6 +18,7 @@ std::string_view NameOf(Operation::Kind kind) {
     case Operation::Kind::kRead:
       return "read";
     case Operation::Kind::kWrite:
+    case Operation::Kind::kWriteSynced:
       return "write";
     case Operation::Kind::kSync:
       return "sync";
@@ -47,6 +48,8 @@ int64_t Operation::Call() {
       return OrErrno(preadv(descriptor, rest.data(), count, at));
     case Kind::kWrite:
       return OrErrno(pwritev(descriptor, rest.data(), count, at));
+    case Kind::kWriteSynced:
+      return OrErrno(pwritev2(descriptor, rest.data(), count, at, RWF_DSYNC));
     case Kind::kSync:
       return OrErrno(fdatasync(descriptor));
     case Kind::kAllocate:
@@ -61,11 +64,12 @@ bool Operation::Advance(int64_t result) {
   if (result < 0) {
     const auto error = static_cast<int>(-result);
     // A sync is never asked twice: the second may report success for what the first has lost.
-    const bool again = (error == EINTR || error == EAGAIN) && kind_ != Kind::kSync;
+    const bool syncs = kind_ == Kind::kSync || kind_ == Kind::kWriteSynced;
+    const bool again = (error == EINTR || error == EAGAIN) && !syncs;
     if (again && ++retries_ <= kRetriesMax) return false;
     return Fail(error);
   }
-  if (kind_ != Kind::kRead && kind_ != Kind::kWrite) return true;
+  if (kind_ == Kind::kSync || kind_ == Kind::kAllocate || kind_ == Kind::kTruncate) return true;
   const size_t reached = from_ + static_cast<size_t>(result);
   FOREBAY_CHECK(reached <= total_);
   if (reached == total_) {

@@ -19,7 +19,7 @@ namespace forebay::io {
 
 class Operation {
  public:
-  enum class Kind : uint8_t { kRead, kWrite, kSync, kAllocate, kTruncate };
+  enum class Kind : uint8_t { kRead, kWrite, kWriteSynced, kSync, kAllocate, kTruncate };
 
   Operation(Kind kind, std::shared_ptr<PosixFile> file, uint64_t offset)
       : kind_(kind), file_(std::move(file)), offset_(offset) {}

@@ -19,6 +19,8 @@ Meter::Kind Counted(Operation::Kind kind) {
       return Meter::Kind::kRead;
     case Operation::Kind::kWrite:
       return Meter::Kind::kWrite;
+    case Operation::Kind::kWriteSynced:
+      return Meter::Kind::kWriteSynced;
     case Operation::Kind::kSync:
       return Meter::Kind::kSync;
     default:
@@ -59,8 +61,18 @@ void PosixDisk::Finish(std::unique_ptr<Operation> operation) {
 }
 
 void PosixDisk::Write(FileRef file, uint64_t offset, std::vector<ConstBuffer> pieces, Done done) {
+  StartWrite(Operation::Kind::kWrite, std::move(file), offset, pieces, std::move(done));
+}
+
+void PosixDisk::WriteSynced(FileRef file, uint64_t offset, std::vector<ConstBuffer> pieces,
+                            Done done) {
+  StartWrite(Operation::Kind::kWriteSynced, std::move(file), offset, pieces, std::move(done));
+}
+
+void PosixDisk::StartWrite(Operation::Kind kind, FileRef file, uint64_t offset,
+                           absl::Span<const ConstBuffer> pieces, Done done) {
   if (auto status = RefuseWrite(*file, offset, pieces); !status.ok()) return done(status);
-  auto operation = std::make_unique<Operation>(Operation::Kind::kWrite, OwnFile(file), offset);
+  auto operation = std::make_unique<Operation>(kind, OwnFile(file), offset);
   for (const ConstBuffer& piece : pieces) {
     operation->AddPiece(const_cast<char*>(piece.data), piece.size);
   }

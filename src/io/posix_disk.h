@@ -22,6 +22,7 @@ class PosixDisk : public Disk {
   ~PosixDisk() override;
 
   void Write(FileRef file, uint64_t offset, std::vector<ConstBuffer> pieces, Done done) final;
+  void WriteSynced(FileRef file, uint64_t offset, std::vector<ConstBuffer> pieces, Done done) final;
   void ReadPieces(FileRef file, uint64_t offset, std::vector<absl::Span<char>> pieces,
                   DoneWith<size_t> done) final;
   void Sync(FileRef file, Done done) final;
@@ -52,6 +53,8 @@ class PosixDisk : public Disk {
 
  private:
   void Accept(std::unique_ptr<Operation> operation);
+  void StartWrite(Operation::Kind kind, FileRef file, uint64_t offset,
+                  absl::Span<const ConstBuffer> pieces, Done done);
   // Runs `call` on the thread for names and gives its result to `done`.
   template <class Result, class Call>
   void RunOnNames(Call call, absl::AnyInvocable<void(Result)> done);

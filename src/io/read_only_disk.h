@@ -36,6 +36,9 @@ class ReadOnlyDisk final : public Disk {
   void Open(std::string path, OpenOptions options, DoneWith<FileRef> done) override;
 
   void Write(FileRef, uint64_t, std::vector<ConstBuffer>, Done done) override { Pretend(done); }
+  void WriteSynced(FileRef, uint64_t, std::vector<ConstBuffer>, Done done) override {
+    Pretend(done);
+  }
   void Sync(FileRef, Done done) override { Pretend(done); }
   void Allocate(FileRef, uint64_t, Done done) override { Pretend(done); }
   void Truncate(FileRef, uint64_t, Done done) override { Pretend(done); }

@@ -189,12 +189,14 @@ void UringDisk::Prepare(io_uring_sqe* entry, const Operation& operation) {
       }
       break;
     case Operation::Kind::kWrite:
+    case Operation::Kind::kWriteSynced:
       if (plain) {
         io_uring_prep_write(entry, descriptor, rest[0].iov_base,
                             static_cast<unsigned>(rest[0].iov_len), operation.offset());
       } else {
         io_uring_prep_writev(entry, descriptor, rest.data(), count, operation.offset());
       }
+      if (operation.kind() == Operation::Kind::kWriteSynced) entry->rw_flags = RWF_DSYNC;
       break;
     case Operation::Kind::kSync:
       io_uring_prep_fsync(entry, descriptor, IORING_FSYNC_DATASYNC);
@@ -206,8 +208,10 @@ void UringDisk::Prepare(io_uring_sqe* entry, const Operation& operation) {
     case Operation::Kind::kTruncate:
       FOREBAY_CHECK(false);
   }
-  // What could not be done without waiting shall wait in a worker, not come back at once again.
-  if (operation.retried()) io_uring_sqe_set_flags(entry, IOSQE_ASYNC);
+  // What could not be done without waiting shall wait in a worker, not come back at once again. A
+  // sync always waits.
+  if (operation.retried() || operation.kind() == Operation::Kind::kWriteSynced)
+    io_uring_sqe_set_flags(entry, IOSQE_ASYNC);
 }
 
 void UringDisk::Enter() {

@@ -206,7 +206,8 @@ void AddStorage(const StorageFacts& storage, MetricFamilies* out) {
     out->Counter("forebay_store_moved_bytes_total", "Bytes to and from the store.", D(count),
                  {{"kind", kind}});
   }
-  out->Counter("forebay_store_syncs_total", "fdatasync calls of the store.", D(use.syncs));
+  out->Counter("forebay_store_syncs_total",
+               "Batches that were synced, by their write or by fdatasync.", D(use.syncs));
   out->Counter("forebay_store_failed_writes_total", "Writes that ended with an error.",
                D(use.failed_writes));
   out->Counter("forebay_store_damaged_total", "Payloads whose bytes were wrong twice.",

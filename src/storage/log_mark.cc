@@ -103,13 +103,8 @@ void LogMarker::Begin() {
 }
 
 void LogMarker::Write(const std::shared_ptr<Flight>& flight) {
-  flight->disk->Write(flight->file, 0, {{flight->block.data(), flight->block.size()}},
-                      [flight](absl::Status status) {
-                        if (!status.ok()) return Answer(flight, std::move(status));
-                        flight->disk->Sync(flight->file, [flight](absl::Status synced) {
-                          Answer(flight, std::move(synced));
-                        });
-                      });
+  flight->disk->WriteSynced(flight->file, 0, {{flight->block.data(), flight->block.size()}},
+                            [flight](absl::Status status) { Answer(flight, std::move(status)); });
 }
 
 void LogMarker::Answer(const std::shared_ptr<Flight>& flight, absl::Status status) {

@@ -12,8 +12,6 @@
 namespace forebay::storage {
 
 struct LogWriter::Flight {
-  io::Disk* disk;
-  io::FileRef file;
   std::unique_ptr<LogBatchBuilder> batch;
   std::string_view bytes;
   LogPosition last;
@@ -111,19 +109,16 @@ void LogWriter::CreateFile(LogPosition first) {
 
 // The header is synced before the first batch is written: a batch vouches for its file's header.
 void LogWriter::WriteHeader(const std::shared_ptr<NewFile>& created) {
-  created->disk->Write(created->file, 0, {{created->block.data(), created->block.size()}},
-                       [created](absl::Status status) {
-                         if (!status.ok()) return Answer(created, std::move(status));
-                         SyncHeader(created);
-                       });
+  created->disk->WriteSynced(created->file, 0, {{created->block.data(), created->block.size()}},
+                             [created](absl::Status status) {
+                               if (!status.ok()) return Answer(created, std::move(status));
+                               SyncEntry(created);
+                             });
 }
 
-void LogWriter::SyncHeader(const std::shared_ptr<NewFile>& created) {
-  created->disk->Sync(created->file, [created](absl::Status status) {
-    if (!status.ok()) return Answer(created, std::move(status));
-    created->disk->SyncDirectory(
-        created->directory, [created](absl::Status status) { Answer(created, std::move(status)); });
-  });
+void LogWriter::SyncEntry(const std::shared_ptr<NewFile>& created) {
+  created->disk->SyncDirectory(
+      created->directory, [created](absl::Status status) { Answer(created, std::move(status)); });
 }
 
 void LogWriter::Answer(const std::shared_ptr<NewFile>& created, absl::Status status) {
@@ -148,8 +143,6 @@ void LogWriter::Created(const NewFile& created, absl::Status status) {
 void LogWriter::WriteBatch() {
   busy_ = Busy::kWriting;
   auto flight = std::make_shared<Flight>();
-  flight->disk = disk_;
-  flight->file = file_;
   flight->batch = std::move(waiting_.front());
   waiting_.pop_front();
   flight->last = flight->batch->last();
@@ -157,16 +150,12 @@ void LogWriter::WriteBatch() {
   pending_bytes_ -= flight->batch->bytes();
   flight->bytes = flight->batch->Finish(file_nonce_, options_.epoch, durable_);
   pending_bytes_ += flight->bytes.size();
-  auto answer = [post = post_, self = self_, flight](absl::Status status) {
-    post(Alive(self, [flight, status = std::move(status)](LogWriter& writer) {
-      writer.Written(*flight, status);
-    }));
-  };
-  disk_->Write(file_, file_end_, {{flight->bytes.data(), flight->bytes.size()}},
-               [flight, answer = std::move(answer)](absl::Status status) {
-                 if (!status.ok()) return answer(std::move(status));
-                 flight->disk->Sync(flight->file, answer);
-               });
+  disk_->WriteSynced(file_, file_end_, {{flight->bytes.data(), flight->bytes.size()}},
+                     [post = post_, self = self_, flight](absl::Status status) {
+                       post(Alive(self, [flight, status = std::move(status)](LogWriter& writer) {
+                         writer.Written(*flight, status);
+                       }));
+                     });
 }
 
 void LogWriter::Written(Flight& flight, absl::Status status) {

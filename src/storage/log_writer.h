@@ -1,4 +1,4 @@
-// Makes records durable in a machine's log files: group commit, one write with its fdatasync at a
+// Makes records durable in a machine's log files: group commit, one synced write at a
 // time; what arrives meanwhile is the next batch.
 //
 // Not thread-safe: it lives in its owner's loop and is called, and calls back, there alone. The
@@ -96,7 +96,7 @@ class LogWriter {
   void Begin();
   void CreateFile(LogPosition first);
   static void WriteHeader(const std::shared_ptr<NewFile>& created);
-  static void SyncHeader(const std::shared_ptr<NewFile>& created);
+  static void SyncEntry(const std::shared_ptr<NewFile>& created);
   static void Answer(const std::shared_ptr<NewFile>& created, absl::Status status);
   void Created(const NewFile& created, absl::Status status);
   void WriteBatch();

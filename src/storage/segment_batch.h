@@ -84,6 +84,8 @@ class SegmentBatch {
   // What comes next, at most as much as the buffer holds; no bytes at the end. Its memory is kept
   // until the next call, or the batch's end.
   Write Next();
+  // Whether nothing comes next.
+  bool AtEnd() const { return piece_ == pieces_.size(); }
   // Payloads whose bytes are not what they were when they came; known at the end.
   const std::vector<bool>& damaged() const { return damaged_; }
 

@@ -29,6 +29,10 @@ struct SegmentStoreOptions {
 
   uint64_t segment_bytes = uint64_t{256} << 20;  // a segment is sealed from there on
   uint32_t lanes = 4;                            // segments that are written at once
+  // While a lane is at work, and not for longer than lane_patience_ms, another one starts only for
+  // so much: few large writes cost less than many small ones, and what came together lies together.
+  uint64_t lane_bytes_min = uint64_t{1} << 20;
+  uint64_t lane_patience_ms = 20;
   uint64_t write_bytes_max = uint64_t{4} << 20;
   uint32_t reads_max = 8;
   uint64_t read_bytes_max = uint64_t{4} << 20;

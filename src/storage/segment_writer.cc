@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "base/crc32c.h"
 #include "base/hash.h"
 
 namespace forebay::storage {
@@ -22,15 +21,12 @@ std::string KindOf(const absl::Status& status) {
 
 absl::Status Closed() { return absl::UnavailableError("the segment store is closed"); }
 
-// The builder's blocks, and the crc of their bytes.
 WaitingPayload Take(PayloadBuilder& builder) {
   WaitingPayload payload;
   payload.head.bytes = builder.bytes();
   payload.head.header_bytes = builder.header_bytes();
-  for (BlockRef& block : builder.Take()) {
-    payload.head.crc = Crc32c({block->data(), block->size()}, payload.head.crc);
-    payload.blocks.push_back(std::move(block));
-  }
+  payload.head.crc = builder.Crc();
+  for (BlockRef& block : builder.Take()) payload.blocks.push_back(std::move(block));
   return payload;
 }
 
@@ -205,6 +201,16 @@ void SegmentWriter::AddUse(StoreUse* use) const {
 
 // --- giving work to lanes ---
 
+bool SegmentWriter::FillsLane(uint64_t opening) const {
+  if (waiting_.empty()) return false;
+  const uint64_t taken = opening * options_.write_bytes_max;
+  if (waiting_bytes_ >= taken + options_.lane_bytes_min) return true;
+  const uint64_t now = now_ms();
+  return opening == 0 && std::none_of(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
+           return lane.stage == Stage::kWriting && now - lane.since_ms < options_.lane_patience_ms;
+         });
+}
+
 void SegmentWriter::Pump(Actions* actions) {
   if (!started_ || closed_) return;
   for (size_t i = 0; i < lanes_.size(); ++i) {
@@ -212,9 +218,9 @@ void SegmentWriter::Pump(Actions* actions) {
     if (InFlight(lane) || lane.segment == nullptr) continue;
     if (lane.segment->end >= options_.segment_bytes) {
       StartSeal(i, actions);
-    } else if (!waiting_.empty()) {
+    } else if (FillsLane(0)) {
       StartBatch(i, actions);
-    } else if (sealed_ != nullptr) {
+    } else if (sealed_ != nullptr && waiting_.empty()) {
       lane.segment->end > 0 ? StartSeal(i, actions) : DropSegment(lane);
     }
   }
@@ -235,9 +241,7 @@ bool SegmentWriter::MayOpen() const {
       static_cast<uint64_t>(std::count_if(lanes_.begin(), lanes_.end(), [](const Lane& lane) {
         return lane.stage == Stage::kOpening;
       }));
-  if (failures_ == 0) {
-    return opening < waiting_.size() && opening * options_.write_bytes_max < waiting_bytes_;
-  }
+  if (failures_ == 0) return opening < waiting_.size() && FillsLane(opening);
   return now_ms() >= retry_at_ms_ && std::none_of(lanes_.begin(), lanes_.end(), InFlight);
 }
 
@@ -347,16 +351,23 @@ void SegmentWriter::Lend(SegmentBatch& batch) {
 void SegmentWriter::WriteNext(const BatchRef& batch) {
   SegmentBatch::Write write = batch->Next();
   if (write.bytes == 0) return SyncBatch(batch);
+  // One write syncs itself; of several none does, and they are synced together.
+  const bool alone = write.offset == batch->begin() && batch->AtEnd();
   Lend(*batch);
-  disk_->Write(batch->file, write.offset, std::move(write.pieces),
-               [self = shared_from_this(), batch, bytes = write.bytes](const absl::Status& status) {
-                 if (status.ok()) {
-                   MutexLock lock(&self->mutex_);
-                   ++self->use_.writes;
-                   self->use_.written_bytes += bytes;
-                 }
-                 self->Answered(batch, status, &SegmentWriter::WriteNext);
-               });
+  auto done = [self = shared_from_this(), batch, bytes = write.bytes,
+               alone](const absl::Status& status) {
+    if (status.ok()) {
+      MutexLock lock(&self->mutex_);
+      ++self->use_.writes;
+      self->use_.written_bytes += bytes;
+    }
+    self->Answered(batch, status, alone ? &SegmentWriter::SyncEntry : &SegmentWriter::WriteNext);
+  };
+  if (alone) {
+    disk_->WriteSynced(batch->file, write.offset, std::move(write.pieces), std::move(done));
+  } else {
+    disk_->Write(batch->file, write.offset, std::move(write.pieces), std::move(done));
+  }
 }
 
 void SegmentWriter::SyncBatch(const BatchRef& batch) {

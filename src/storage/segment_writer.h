@@ -79,6 +79,8 @@ class SegmentWriter : public std::enable_shared_from_this<SegmentWriter> {
   void Run(Actions actions);
   // Gives work to idle lanes.
   void Pump(Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether what waits is worth a further lane, after so many that are opening.
+  bool FillsLane(uint64_t opening) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool MayOpen() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StartOpen(size_t lane, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StartBatch(size_t lane, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

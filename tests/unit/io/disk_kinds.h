@@ -167,6 +167,11 @@ class DiskTest : public testing::Test {
   absl::Status Write(const FileRef& file, uint64_t offset, const std::string& bytes) {
     return WritePieces(file, offset, {{bytes.data(), bytes.size()}});
   }
+  absl::Status WriteSynced(const FileRef& file, uint64_t offset, const std::string& bytes) {
+    return Await<absl::Status>([&](auto done) {
+      disk().WriteSynced(file, offset, {{bytes.data(), bytes.size()}}, std::move(done));
+    });
+  }
   absl::StatusOr<size_t> ReadPieces(const FileRef& file, uint64_t offset,
                                     std::vector<absl::Span<char>> pieces) {
     return Await<absl::StatusOr<size_t>>(

@@ -158,6 +158,39 @@ TYPED_TEST(DiskTest, SyncSucceedsAndIsCounted) {
   EXPECT_EQ(use.oldest_ms, 0u);
 }
 
+TYPED_TEST(DiskTest, AWriteThatSyncsItselfIsBoth) {
+  const FileRef file = this->Create("a");
+  ASSERT_TRUE(this->WriteSynced(file, 3, "text").ok());
+  EXPECT_EQ(*this->Read(file, 3, 4), "text");
+  const DiskUse use = this->disk().use();
+  EXPECT_EQ(use.writes, 1u);
+  EXPECT_EQ(use.written_bytes, 4u);
+  EXPECT_EQ(use.syncs, 1u);
+  EXPECT_EQ(use.errors, 0u);
+  EXPECT_EQ(use.in_flight, 0u);
+  const FileRef direct = this->Create("b", true);
+  Prng prng(1);
+  const std::string pages = RandomBytes(prng, 5 * kAlignment);
+  std::vector<char> room(pages.size() + kAlignment);
+  char* const aligned =
+      room.data() + (kAlignment - reinterpret_cast<uintptr_t>(room.data()) % kAlignment);
+  std::copy(pages.begin(), pages.end(), aligned);
+  ASSERT_TRUE(this->template Await<absl::Status>([&](auto done) {
+                    this->disk().WriteSynced(
+                        direct, kAlignment,
+                        {{aligned, 2 * kAlignment}, {aligned + 2 * kAlignment, 3 * kAlignment}},
+                        std::move(done));
+                  })
+                  .ok());
+  EXPECT_EQ(*this->Size(direct), 6 * kAlignment);
+}
+
+TYPED_TEST(DiskTest, AFileOpenedForReadingTakesNoWriteThatSyncsItself) {
+  this->Create("a");
+  const FileRef file = *this->Open(this->In("a"), OpenMode::kRead);
+  EXPECT_EQ(ErrorOf(this->WriteSynced(file, 0, "text")), EBADF);
+}
+
 TYPED_TEST(DiskTest, RenameTakesThePlaceOfWhatIsThere) {
   const FileRef old = this->Create("a"), young = this->Create("b");
   ASSERT_TRUE(this->Write(old, 0, "old").ok());

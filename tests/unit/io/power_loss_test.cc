@@ -54,6 +54,28 @@ TEST_F(PowerLossTest, WhatIsSyncedStays) {
   EXPECT_EQ(AllAfter("a"), (std::set<std::optional<std::string>>{expected}));
 }
 
+TEST_F(PowerLossTest, AWriteThatSyncsItselfStaysAndSyncsNoOther) {
+  const FileRef file = CreateDurable("a");
+  ASSERT_TRUE(Write(file, 0, std::string(kSector, 'b')).ok());
+  ASSERT_TRUE(WriteSynced(file, kSector, std::string(kSector, 'c')).ok());
+  std::set<std::string> begins;
+  for (const auto& left : AllAfter("a")) begins.insert({(*left)[0], (*left)[kSector]});
+  EXPECT_EQ(begins, (std::set<std::string>{"ac", "bc"}));
+}
+
+TEST_F(PowerLossTest, AWriteWhoseSyncFailedIsThereOrNot) {
+  const FileRef file = CreateDurable("a");
+  memory().Inject({.operation = MemoryOperation::kSync});
+  EXPECT_EQ(ErrorOf(WriteSynced(file, 0, std::string(kSector, 'b'))), EIO);
+  std::set<char> firsts;
+  for (const auto& left : AllAfter("a")) firsts.insert((*left)[0]);
+  EXPECT_EQ(firsts.size(), 1u);  // decided at the failure, and for good
+  ASSERT_TRUE(Sync(file).ok());
+  std::set<char> after;
+  for (const auto& left : AllAfter("a")) after.insert((*left)[0]);
+  EXPECT_EQ(after, firsts);
+}
+
 TEST_F(PowerLossTest, WhatIsNotSyncedIsThereLostOrTornAtSectors) {
   const FileRef file = CreateDurable("a");
   ASSERT_TRUE(Write(file, 2 * kSector, std::string(4 * kSector, 'b')).ok());

@@ -74,6 +74,46 @@ TEST(SegmentStore, ALonePayloadIsSyncedAtOnceAndThoseThatWaitTogether) {
   for (const PutRef& put : puts) EXPECT_EQ(host.Read(put->id), put->bytes);
 }
 
+TEST(SegmentStore, LittleWaitsForTheWriteInFlightAndMuchStartsAnother) {
+  SegmentStoreOptions options = Small();
+  options.lane_bytes_min = 30'000;
+  Host host(options, nullptr, {.delay_least_ms = 10, .delay_most_ms = 10});
+  host.Recover();
+  Prng prng(1);
+  host.Write(RandomText(prng, 100));
+  const auto writes = [&] { return host.disk->use().in_flight; };
+  const PutRef first = StartPut(*host.store, RandomText(prng, 100));
+  ASSERT_EQ(writes(), 1u);
+  const PutRef little = StartPut(*host.store, RandomText(prng, 20'000));
+  EXPECT_EQ(writes(), 1u);
+  const PutRef much = StartPut(*host.store, RandomText(prng, 20'000));
+  EXPECT_EQ(writes(), 2u);  // a new segment for both
+  host.Settle();
+  for (const PutRef& put : {first, little, much}) EXPECT_TRUE(put->ok());
+  EXPECT_EQ(PlaceOf(little->id).segment, PlaceOf(much->id).segment);
+  EXPECT_NE(PlaceOf(little->id).segment, PlaceOf(first->id).segment);
+}
+
+TEST(SegmentStore, LittleDoesNotWaitLongForAWriteInFlight) {
+  SegmentStoreOptions options = Small();
+  options.lane_patience_ms = 50;
+  Host host(options);
+  host.Recover();
+  Prng prng(1);
+  const PutRef before = host.Write(RandomText(prng, 100));
+  host.disk->Inject(
+      {.what = io::Fault::What::kDelay, .operation = io::MemoryOperation::kWrite, .delay_ms = 400});
+  const PutRef slow = StartPut(*host.store, RandomText(prng, 100));
+  host.Advance(30);
+  const PutRef next = StartPut(*host.store, RandomText(prng, 100));
+  EXPECT_EQ(host.disk->use().in_flight, 1u);
+  host.Advance(150);
+  EXPECT_TRUE(next->ok());
+  EXPECT_FALSE(slow->answer.has_value());
+  host.Settle();
+  EXPECT_TRUE(slow->ok());
+}
+
 TEST(SegmentStore, WritesLargePayloadsFromWhereTheyAreBetweenSmallOnes) {
   SegmentStoreOptions options = Small();
   options.bytes_max = uint64_t{64} << 20;
