@@ -3,6 +3,7 @@
 #include <isa-l/crc.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 namespace forebay {
@@ -42,7 +43,39 @@ uint32_t CopyShort(char*, const char*, size_t, uint32_t crc) { return crc; }
 
 #endif
 
+// Polynomials over GF(2) modulo Castagnoli's, their bits reversed: the highest one is of x^0.
+constexpr uint32_t kPolynomial = 0x82f63b78;
+constexpr uint32_t kOne = uint32_t{1} << 31;
+
+constexpr uint32_t Multiply(uint32_t a, uint32_t b) {
+  uint32_t product = 0;
+  for (; a != 0; a <<= 1) {
+    if ((a & kOne) != 0) product ^= b;
+    b = (b >> 1) ^ ((b & 1) != 0 ? kPolynomial : 0);  // times x
+  }
+  return product;
+}
+
+// x to the power of 8 * 2^k.
+constexpr std::array<uint32_t, 61> kByteShifts = [] {
+  std::array<uint32_t, 61> shifts{};
+  shifts[0] = kOne >> 8;
+  for (size_t k = 1; k < shifts.size(); ++k) {
+    shifts[k] = Multiply(shifts[k - 1], shifts[k - 1]);
+  }
+  return shifts;
+}();
+
 }  // namespace
+
+uint32_t JoinCrc32c(uint32_t first, uint32_t second, uint64_t second_bytes) {
+  for (const uint32_t shift : kByteShifts) {
+    if (second_bytes == 0) break;
+    if ((second_bytes & 1) != 0) first = Multiply(first, shift);
+    second_bytes >>= 1;
+  }
+  return first ^ second;
+}
 
 uint32_t Crc32c(std::string_view data, uint32_t before) {
   // ISA-L takes its input as non-const and its length as int; it does not write.

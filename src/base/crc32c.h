@@ -12,6 +12,9 @@ namespace forebay {
 // The checksum of `data` that follows bytes whose checksum is `before` (0 for none).
 uint32_t Crc32c(std::string_view data, uint32_t before = 0);
 
+// The checksum of two areas one after the other, from theirs; `second_bytes` long is the second.
+uint32_t JoinCrc32c(uint32_t first, uint32_t second, uint64_t second_bytes);
+
 // Copies `size` bytes and returns the checksum in the same pass over the cache. The areas do not
 // overlap.
 uint32_t CopyCrc32c(void* to, const void* from, size_t size, uint32_t before = 0);

@@ -61,6 +61,8 @@ PayloadBuilder& PayloadBuilder::operator=(PayloadBuilder&& other) noexcept {
   written_ = other.written_;
   reserved_ = std::exchange(other.reserved_, 0);
   header_bytes_ = other.header_bytes_;
+  crc_ = other.crc_;
+  summed_ = other.summed_;
   blocks_ = std::move(other.blocks_);
   other.blocks_.clear();
   return *this;
@@ -79,6 +81,8 @@ void PayloadBuilder::Begin(PayloadBudget* budget, uint64_t bytes) {
   written_ = 0;
   reserved_ = Footprint(bytes);
   header_bytes_ = 0;
+  crc_ = 0;
+  summed_ = 0;
   blocks_.clear();
 }
 
@@ -89,6 +93,9 @@ char* PayloadBuilder::BeginWhole(PayloadBudget* budget, std::string_view header,
   bytes_ = written_ = header.size() + payload_bytes;
   reserved_ = 0;
   header_bytes_ = static_cast<uint32_t>(header.size());
+  crc_ = 0;
+  summed_ = 0;
+  if (notes_crc()) NoteCrc(Crc32c(header), header.size());
   Block* const block = Block::New(bytes_, budget);
   blocks_.clear();
   blocks_.push_back(BlockRef::Adopt(block));
@@ -118,6 +125,7 @@ void PayloadBuilder::AppendHeader(std::string_view header) {
   FOREBAY_CHECK(header.size() <= room);
   std::memcpy(to, header.data(), header.size());
   written_ = header.size();
+  if (notes_crc()) NoteCrc(Crc32c(header), header.size());
 }
 
 uint32_t PayloadBuilder::Append(std::string_view bytes, uint32_t before) {
@@ -131,6 +139,18 @@ uint32_t PayloadBuilder::Append(std::string_view bytes, uint32_t before) {
     written_ += piece;
     bytes.remove_prefix(piece);
   }
+  return crc;
+}
+
+void PayloadBuilder::NoteCrc(uint32_t crc, uint64_t size) {
+  crc_ = JoinCrc32c(crc_, crc, size);
+  summed_ += size;
+}
+
+uint32_t PayloadBuilder::Crc() const {
+  if (summed_ == bytes_) return crc_;
+  uint32_t crc = 0;
+  for (const BlockRef& block : blocks_) crc = Crc32c({block->data(), block->size()}, crc);
   return crc;
 }
 

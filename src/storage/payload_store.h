@@ -67,15 +67,23 @@ class PayloadBuilder {
   char* BeginWhole(PayloadBudget* budget, std::string_view header, uint64_t payload_bytes);
   // Copies the next bytes and returns their crc following `before`. At most what is left.
   uint32_t Append(std::string_view bytes, uint32_t before);
+  // Tells the crc of the next `size` bytes after the header that have been written, so that Crc
+  // need not read them again; of a small payload that is not worth it.
+  bool notes_crc() const { return bytes_ >= kNotedBytesMin; }
+  void NoteCrc(uint32_t crc, uint64_t size);
 
   uint64_t left() const { return bytes_ - written_; }
   uint64_t bytes() const { return bytes_; }
   uint32_t header_bytes() const { return header_bytes_; }
   bool valid() const { return budget_ != nullptr; }
+  // Of all bytes, header included, when they are written.
+  uint32_t Crc() const;
   // The blocks, all written, to be released by the caller; good until the builder is used again.
   absl::Span<BlockRef> Take();
 
  private:
+  static constexpr uint64_t kNotedBytesMin = 128 << 10;
+
   char* Room(size_t* size);
 
   PayloadBudget* budget_ = nullptr;
@@ -83,6 +91,8 @@ class PayloadBuilder {
   uint64_t written_ = 0;
   uint64_t reserved_ = 0;  // not yet turned into blocks
   uint32_t header_bytes_ = 0;
+  uint32_t crc_ = 0;  // of the first summed_ bytes
+  uint64_t summed_ = 0;
   BlockList blocks_;
 };
 

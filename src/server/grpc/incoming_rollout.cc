@@ -155,6 +155,7 @@ void IncomingRollouts::EndColumns() {
     if (column.crc32c_stated && column.crc32c != crc_) {
       return RefuseCrc(next_, column_, column.crc32c, crc_);
     }
+    if (payloads_[next_].notes_crc()) payloads_[next_].NoteCrc(crc_, column.bytes);
     crc_ = 0;
     if (++column_ < entry.columns.count) {
       column_left_ = columns_[entry.columns.begin + column_].bytes;
@@ -167,12 +168,14 @@ void IncomingRollouts::FillWhole(std::string_view bytes, storage::PayloadBudget*
   entry.started = true;
   char* to = payloads_[next_].BeginWhole(budget, entry.header, bytes.size());
   const char* from = bytes.data();
+  const bool notes_crc = payloads_[next_].notes_crc();
   const Column* const columns = columns_.data() + entry.columns.begin;
   for (uint32_t i = 0; i < entry.columns.count; ++i) {
     const uint32_t crc = CopyCrc32c(to, from, columns[i].bytes);
     if (columns[i].crc32c_stated && columns[i].crc32c != crc) {
       return RefuseCrc(next_, i, columns[i].crc32c, crc);
     }
+    if (notes_crc) payloads_[next_].NoteCrc(crc, columns[i].bytes);
     to += columns[i].bytes;
     from += columns[i].bytes;
   }

@@ -67,6 +67,29 @@ TEST(Crc32c, SeesEveryFlippedBit) {
   }
 }
 
+TEST(JoinCrc32c, GivesTheSumOfBothAreas) {
+  const std::string bytes = RandomBytes(70'000, 6);
+  const std::string_view all = bytes;
+  for (const size_t size : {0u, 1u, 2u, 255u, 4'096u, 65'537u, 70'000u}) {
+    for (const size_t first : {size_t{0}, size_t{1}, size / 3, size - size / 3, size}) {
+      if (first > size) continue;
+      const auto second = all.substr(first, size - first);
+      ASSERT_EQ(JoinCrc32c(Crc32c(all.substr(0, first)), Crc32c(second), second.size()),
+                Crc32c(all.substr(0, size)))
+          << first << " of " << size;
+    }
+  }
+}
+
+TEST(JoinCrc32c, TakesLengthsThatNoAreaHas) {
+  // To move a sum by n bytes and then by n more is to move it by 2n.
+  for (int bits = 0; bits < 60; ++bits) {
+    const uint64_t bytes = uint64_t{1} << bits;
+    EXPECT_EQ(JoinCrc32c(JoinCrc32c(0x12345678, 0, bytes), 0, bytes),
+              JoinCrc32c(0x12345678, 0, 2 * bytes));
+  }
+}
+
 TEST(CopyCrc32c, CopiesAndSumsAcrossPieces) {
   for (const size_t size : {0u, 1u, 16383u, 16384u, 16385u, 100'000u}) {
     const std::string from = RandomBytes(size, size);

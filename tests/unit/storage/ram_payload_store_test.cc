@@ -80,6 +80,40 @@ TEST(RamPayloadStore, LargePayloadsBeginPagesAndSmallOnesCacheLines) {
   }
 }
 
+TEST(PayloadBuilder, KnowsTheCrcOfItsBytesHoweverTheyCame) {
+  RamPayloadStore store({});
+  PayloadBudget& budget = store.budget();
+  Prng prng(1);
+  const std::string header = "header";
+  for (const size_t size : {1u, 100u, 100'000u, 3'000'000u}) {
+    const std::string columns = RandomBytes(prng, size);
+    const uint32_t expected = Crc32c(header + columns);
+    const uint64_t bytes = header.size() + size;
+    const size_t half = size / 2;
+    const std::string_view first = std::string_view(columns).substr(0, half);
+    const std::string_view second = std::string_view(columns).substr(half);
+    for (const bool noted : {false, true}) {
+      ASSERT_TRUE(budget.TryReserve(PayloadBuilder::Footprint(bytes)));
+      PayloadBuilder in_frames(&budget, bytes);
+      in_frames.AppendHeader(header);
+      for (const std::string_view column : {first, second}) {
+        const uint32_t crc = in_frames.Append(column, 0);
+        EXPECT_EQ(crc, Crc32c(column));
+        if (noted) in_frames.NoteCrc(crc, column.size());
+      }
+      EXPECT_EQ(in_frames.Crc(), expected);
+      if (!PayloadBuilder::IsWhole(header, size)) continue;
+      ASSERT_TRUE(budget.TryReserve(PayloadBuilder::Footprint(bytes)));
+      PayloadBuilder whole;
+      std::copy(columns.begin(), columns.end(), whole.BeginWhole(&budget, header, size));
+      for (const std::string_view column : {first, second}) {
+        if (noted) whole.NoteCrc(Crc32c(column), column.size());
+      }
+      EXPECT_EQ(whole.Crc(), expected);
+    }
+  }
+}
+
 TEST(RamPayloadStore, AStaleIdReadsNotFoundForEver) {
   RamPayloadStore store({});
   Prng prng(1);
