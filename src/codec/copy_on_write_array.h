@@ -52,7 +52,7 @@ class CopyOnWriteArray {
 
   T& Append() {
     if (size_ % kChunkSize == 0) {
-      chunks_.push_back(std::make_shared<T[]>(kChunkSize));
+      chunks_.push_back(NewChunk());
       writable_.push_back(chunks_.back().get());
     }
     return (*this)[size_++];
@@ -132,6 +132,8 @@ class CopyOnWriteArray {
     size_t next_ = 0;
   };
 
+  // By itself, without a count beside it: its size is one that allocators have.
+  static Chunk NewChunk() { return std::make_unique<T[]>(kChunkSize); }
   static std::span<const T> Elements(const Chunk& chunk, size_t number, size_t size) {
     return {chunk.get(), std::min(kChunkSize, size - number * kChunkSize)};
   }
@@ -141,7 +143,7 @@ class CopyOnWriteArray {
   // What may be written from now on in place of chunk `c`.
   T* Thaw(size_t c) {
     if (frozen_->Needs(c)) {
-      auto copy = std::make_shared<T[]>(kChunkSize);
+      Chunk copy = NewChunk();
       std::copy_n(chunks_[c].get(), kChunkSize, copy.get());
       frozen_->copied[c] = std::exchange(chunks_[c], std::move(copy));
       frozen_->copies->bytes += kChunkSize * sizeof(T);

@@ -27,6 +27,7 @@ class IndexSet {
 
   // Members 64 * i to 64 * i + 63 as bits; i < words().
   uint64_t word(size_t i) const { return levels_[0][i]; }
+  const uint64_t* data() const { return levels_[0].data(); }  // words() > 0
   size_t words() const { return (size_t{size_} + 63) / 64; }
 
   size_t memory_bytes() const;

@@ -108,7 +108,7 @@ uint32_t TaskOrder::NextNotDrawable(uint32_t from) const {
 
 void TaskOrder::Snapshot(codec::Writer& writer) const {
   writer(epoch_, draws_, round_begin_, round_end_, position_);
-  for (size_t i = 0; i < pending_.words(); ++i) writer(pending_.word(i));
+  if (pending_.words() > 0) writer.Bytes(pending_.data(), pending_.words() * sizeof(uint64_t));
 }
 
 bool TaskOrder::Restore(codec::Reader& reader) {

@@ -38,9 +38,9 @@ void History::Merge() {
 }
 
 void History::Note(TaskId task, const curriculum::Curriculum& curriculum) {
-  taught_.push_back({task, curriculum.StatisticsOf(task)});
+  taught_.PushBack({task, curriculum.StatisticsOf(task)});
   if (taught_.size() <= kTaughtMax) return;
-  taught_.pop_front();
+  taught_.PopFront();
   ++forgotten_;
 }
 
@@ -54,7 +54,7 @@ void History::AddTrained(StepId step, const TrainedSum& sum) {
 void History::Cover(StepId step) {
   while (intervals_.size() > 1 && intervals_[1].since <= step) intervals_.pop_front();
   while (!taught_.empty() && forgotten_ < intervals_.front().begin) {
-    taught_.pop_front();
+    taught_.PopFront();
     ++forgotten_;
   }
 }
@@ -72,7 +72,7 @@ History::Undone History::GoBack(StepId step, curriculum::Curriculum* curriculum)
     const Taught& last = taught_.back();
     curriculum->SetStatistics(last.task, last.before);
     undone.tasks.push_back(last.task);
-    taught_.pop_back();
+    taught_.PopBack();
   }
   for (const auto& source : curriculum->sources()) {
     const size_t i = source->id().value;
@@ -103,7 +103,8 @@ const char* History::Check(const curriculum::Curriculum& curriculum) const {
       if (curriculum.source(sum.source) == nullptr) return "the history is of no source";
     }
   }
-  for (const Taught& taught : taught_) {
+  for (size_t i = 0; i < taught_.size(); ++i) {
+    const Taught& taught = taught_[i];
     if (curriculum.task(taught.task) == nullptr || !curriculum::Valid(taught.before)) {
       return "the history is of no task, or out of range";
     }
@@ -111,8 +112,21 @@ const char* History::Check(const curriculum::Curriculum& curriculum) const {
   return "";
 }
 
+void History::Snapshot(codec::Writer& writer) const {
+  writer(intervals_);
+  taught_.Snapshot(writer);
+  writer(forgotten_);
+}
+
+bool History::Restore(codec::Reader& reader) {
+  reader(intervals_);
+  if (!taught_.Restore(reader, kTaughtMax)) return false;
+  reader(forgotten_);
+  return reader.ok();
+}
+
 uint64_t History::memory_bytes() const {
-  uint64_t bytes = taught_.size() * sizeof(Taught) + intervals_.size() * sizeof(Interval);
+  uint64_t bytes = taught_.memory_bytes() + intervals_.size() * sizeof(Interval);
   for (const Interval& interval : intervals_) {
     bytes += interval.estimates.capacity() * sizeof(curriculum::Estimates);
     bytes += interval.trained.capacity() * sizeof(TrainedSum);

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "codec/snapshot_queue.h"
 #include "curriculum/curriculum.h"
 
 namespace forebay::shard {
@@ -56,10 +57,9 @@ class History {
   const char* Check(const curriculum::Curriculum& curriculum) const;
   uint64_t memory_bytes() const;
 
-  template <class A>
-  void Fields(A& a) {
-    a(intervals_, taught_, forgotten_);
-  }
+  void Snapshot(codec::Writer& writer) const;
+  // What it holds is Check's to look at.
+  bool Restore(codec::Reader& reader);
 
  private:
   struct Taught {
@@ -86,7 +86,7 @@ class History {
   void Merge();
 
   std::deque<Interval> intervals_;  // never empty
-  std::deque<Taught> taught_;
+  codec::SnapshotQueue<Taught, 1024> taught_;
   uint64_t forgotten_ = 0;  // before the first of taught_
 };
 

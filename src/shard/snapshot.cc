@@ -16,9 +16,10 @@ void Machine::Snapshot(codec::Writer& writer) const {
   sessions_.Snapshot(writer);
   const std::vector<std::pair<uint64_t, GroupId>> put_groups(put_group_order_.begin(),
                                                              put_group_order_.end());
-  writer(sources_, evals_, holds_, retained_, history_, unpublished_, closed_, versions_,
-         train_floor_, sequence_, payload_bytes_, retained_bytes_, prng_.state(), outbox_, inbox_,
-         put_groups);
+  writer(sources_, evals_, holds_, retained_);
+  history_.Snapshot(writer);
+  writer(unpublished_, closed_, versions_, train_floor_, sequence_, payload_bytes_, retained_bytes_,
+         prng_.state(), outbox_, inbox_, put_groups);
 }
 
 bool Machine::Restore(codec::Reader& reader) {
@@ -33,9 +34,10 @@ bool Machine::Restore(codec::Reader& reader) {
   std::vector<std::pair<uint64_t, GroupId>> put_groups;
   bool ok = curriculum_.Restore(reader) && tables_.Restore(reader) && sessions_.Restore(reader);
   if (ok) {
-    reader(sources_, evals_, holds_, retained_, history_, unpublished_, closed_, versions_,
-           train_floor_, sequence_, payload_bytes_, retained_bytes_, prng, outbox_, inbox_,
-           put_groups);
+    reader(sources_, evals_, holds_, retained_);
+    ok = history_.Restore(reader);
+    reader(unpublished_, closed_, versions_, train_floor_, sequence_, payload_bytes_,
+           retained_bytes_, prng, outbox_, inbox_, put_groups);
   }
   prng_.set_state(prng);
   put_group_order_.assign(put_groups.begin(), put_groups.end());
