@@ -338,7 +338,11 @@ uint64_t MemoryVolume::footprint(Inode inode) const {
 
 uint64_t MemoryVolume::used_bytes() const {
   uint64_t used = 0;
-  for (const auto& [inode, file] : files_) used += footprint(inode);
+  for (const auto& [inode, file] : files_) {
+    // What was unlinked takes no room, though a power loss may bring it back.
+    if (file.unlinked_by.has_value() && !opens_.contains(inode)) continue;
+    used += footprint(inode);
+  }
   return used;
 }
 

@@ -235,8 +235,9 @@ struct DropDamaged {
   }
 };
 
-using Command = std::variant<PutSource, AttachTrainer, OpenStep, RequestGroups, FromShard,
-                             ShardAcknowledged, PutAdvantages, PutColumns, CommitStep, AbortStep,
-                             PublishVersion, ReportAdoption, DropDamaged, CheckpointStep, Rewind>;
+using Command =
+    std::variant<PutSource, AttachTrainer, OpenStep, RequestGroups, FromShard, ShardAcknowledged,
+                 PutAdvantages, PutColumns, CommitStep, AbortStep, PublishVersion, ReportAdoption,
+                 DropDamaged, CheckpointStep, Rewind, TrimRetained>;
 
 }  // namespace forebay::ledger

@@ -63,15 +63,36 @@ void Primary::Account(const Command& command, const Effects& effects) {
     for (Shard& shard : shards_) {
       if (shard.dry_for == open->step) shard.dry_for = StepId();
     }
+  } else if (std::holds_alternative<ledger::TrimRetained>(command)) {
+    trimming_ = false;
   }
+}
+
+void Primary::SetStoreFull(uint64_t now_ms, bool full) {
+  if (full && !store_full_) trim_due_ms_ = now_ms + kTrimPauseMs;
+  store_full_ = full;
+}
+
+void Primary::TrimRetained(uint64_t now_ms, Output* output) {
+  if (trimming_) return;
+  const uint64_t retained = state_.retained_bytes();
+  uint64_t most = retention_bytes_max_;
+  if (store_full_ && now_ms >= trim_due_ms_) most = std::min(most, retained / 2);
+  Command command = ledger::TrimRetained{most};
+  if (retained <= most || !state_.Check(command).ok()) return;
+  trimming_ = true;
+  trim_due_ms_ = now_ms + kTrimPauseMs;
+  output->commands.emplace_back(0, std::move(command));
 }
 
 void Primary::Tick(uint64_t now_ms, Output* output) {
   UpdateClocks(now_ms);
   AskForGroups(now_ms, output);
+  TrimRetained(now_ms, output);
 }
 
 uint64_t Primary::NextTick() const {
+  if (!trimming_ && state_.retained_bytes() > retention_bytes_max_) return last_now_ms_;
   const Step* step = Hungry();
   if (step == nullptr) return kNever;
   const uint64_t end = LateWaitEnd(*step);

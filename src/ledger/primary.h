@@ -52,6 +52,9 @@ class Primary {
   bool Eligible(const Step& step, SourceId source) const;
   // Payloads of committed steps that stay for a rewind; 0: they go with the commit.
   void SetRetentionBytesMax(uint64_t bytes) { retention_bytes_max_ = bytes; }
+  // Whether the store has no room for more payloads: while that lasts, committed steps let theirs
+  // go, the older half of the bytes at a time.
+  void SetStoreFull(uint64_t now_ms, bool full);
   // Memory for the payloads of rollouts; 0: no limit is known.
   void SetPayloadBytesMax(uint64_t bytes) { payload_bytes_max_ = bytes; }
   // Groups that the step waits for; when it counts tokens, by the size of those that it has.
@@ -95,6 +98,7 @@ class Primary {
   void UpdateClocks(uint64_t now_ms);
   // Learns from a command what its shards were asked and have answered.
   void Account(const Command& command, const Effects& effects);
+  void TrimRetained(uint64_t now_ms, Output* output);
   // Asks for what the oldest hungry step lacks, as far as it is ready.
   void AskForGroups(uint64_t now_ms, Output* output);
   Ready ReadyFor(const Step& step, const Shard& shard) const;
@@ -114,6 +118,10 @@ class Primary {
   uint64_t last_now_ms_ = 0;
   uint64_t payload_bytes_max_ = 0;
   uint64_t retention_bytes_max_ = 0;
+  bool store_full_ = false;
+  uint64_t trim_due_ms_ = 0;  // while it is full
+  // A TrimRetained was put out and is not applied yet.
+  bool trimming_ = false;
   // A RequestGroups was put out and is not applied yet.
   bool asking_ = false;
 };

@@ -86,4 +86,20 @@ bool State::MakeRoom(const Step& step, uint64_t bytes_max, Effects* effects) {
   return fits;
 }
 
+absl::Status State::CheckOne(const TrimRetained&) const { return CheckChannels(); }
+
+absl::Status State::Run(const TrimRetained& c, Tag tag, Effects* effects) {
+  uint64_t bytes = retained_bytes();
+  StepId last;
+  for (const auto& [id, step] : steps_) {
+    if (bytes <= c.bytes_max) break;
+    if (!step.retained) continue;
+    bytes -= step.payload_bytes;
+    last = id;
+  }
+  if (last != StepId()) Release(last, effects);
+  Answer(tag, StatusReply{}, effects);
+  return absl::OkStatus();
+}
+
 }  // namespace forebay::ledger

@@ -33,4 +33,14 @@ struct Rewind {
   }
 };
 
+// The oldest committed steps whose payloads stay let them go, until no more than this stays: the
+// limit is lower now, or the store has no room.
+struct TrimRetained {
+  uint64_t bytes_max = 0;
+  template <class A>
+  void Fields(A& a) {
+    a(bytes_max);
+  }
+};
+
 }  // namespace forebay::ledger

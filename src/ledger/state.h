@@ -136,6 +136,7 @@ class State {
   absl::Status Run(const DropDamaged& c, Tag tag, Effects* effects);
   absl::Status Run(const CheckpointStep& c, Tag tag, Effects* effects);
   absl::Status Run(const Rewind& c, Tag tag, Effects* effects);
+  absl::Status Run(const TrimRetained& c, Tag tag, Effects* effects);
 
   absl::Status CheckOne(const PutSource& c) const;
   absl::Status CheckOne(const AttachTrainer& c) const;
@@ -152,6 +153,7 @@ class State {
   absl::Status CheckOne(const DropDamaged& c) const;
   absl::Status CheckOne(const CheckpointStep& c) const;
   absl::Status CheckOne(const Rewind& c) const;
+  absl::Status CheckOne(const TrimRetained& c) const;
 
   Step* FindStep(StepId step);
   absl::Status CheckSpec(const StepSpec& spec) const;

@@ -41,6 +41,7 @@ struct Config {
   uint64_t storage_log_pending_bytes_max = uint64_t{64} << 20;
   uint64_t storage_write_deadline_ms = 10'000;
   uint64_t storage_gc_grace_ms = 60'000;
+  uint64_t storage_reserve_bytes = uint64_t{1} << 30;
   uint64_t storage_retention_bytes_max = uint64_t{16} << 30;
   uint64_t limits_rollout_bytes_max = uint64_t{1} << 30;
   uint64_t limits_frame_bytes_max = uint64_t{4} << 20;

@@ -85,6 +85,11 @@ std::vector<ConfigEntry> StorageEntries() {
        "A write that takes longer is done again in another file, if others go on.", 100, kHourMs},
       {"storage.gc_grace_ms", K::kMilliseconds, &C::storage_gc_grace_ms, kFixed,
        "How long a file of rollouts stays after the last one in it is used up.", 0, kHourMs},
+      {"storage.reserve_bytes", K::kBytes, &C::storage_reserve_bytes, kFixed,
+       "Room that rollouts leave on their file system, for the logs and for others; at most a "
+       "tenth "
+       "of it. Below it the store counts as full.",
+       0, 1024 * kTiB},
       {"storage.retention_bytes_max", K::kBytes, &C::storage_retention_bytes_max, kChangeable,
        "Bytes of committed steps that stay on disk for a rewind with replay until a checkpoint "
        "covers them; beyond it the oldest step's go, and such a rewind takes fresh rollouts. 0: "

@@ -36,6 +36,8 @@ class DeadBytes {
   virtual void Cool(const std::vector<PayloadId>& payloads) = 0;
   // Bytes of committed steps that may stay for a rewind.
   virtual uint64_t RetentionBytesMax() const { return 0; }
+  // Whether there is no room for more payloads on the disk.
+  virtual bool StoreFull() const { return false; }
 };
 
 }  // namespace forebay::node

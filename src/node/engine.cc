@@ -514,6 +514,7 @@ void Engine::TickAll() {
     ledger::Primary& ledger = ledger_.loop->primary();
     ledger.SetPayloadBytesMax(dead_->PayloadBytesMax());
     ledger.SetRetentionBytesMax(dead_->RetentionBytesMax());
+    ledger.SetStoreFull(now, dead_->StoreFull());
     TickShards(free_bytes, ledger.HeldBack(free_bytes));
     ledger_.loop->Tick(now);
     ledger_.EndWaits(now);

@@ -22,6 +22,7 @@ constexpr uint32_t kSegmentWorkers = 16;
 constexpr size_t kLostNotesMax = 10;
 // How often it is seen whether the files are still there.
 constexpr uint64_t kLookMs = 1'000;
+constexpr uint64_t kTroubleLookMs = 200;
 constexpr auto kDiskLook = absl::Milliseconds(20);
 // How often the log says that a start waits for the store.
 constexpr auto kSlowStart = absl::Seconds(10);
@@ -127,6 +128,7 @@ absl::Status RunStorage::OpenDirectory(const node::Config& config, const Failed&
                                    .completion_reserve_bytes = config.completion_reserve_bytes(),
                                    .want_bytes_max = config.memory_payload_bytes_max / 4,
                                    .segment_bytes = config.storage_segment_bytes,
+                                   .reserve_bytes = config.storage_reserve_bytes,
                                    .gc_grace_ms = config.storage_gc_grace_ms,
                                    .write_deadline_ms = config.storage_write_deadline_ms,
                                    .now_ms = node::Engine::NowMs});
@@ -268,9 +270,25 @@ void RunStorage::Tick() {
   if (segments_ == nullptr) return;
   segments_->Tick();
   const uint64_t now = node::Engine::NowMs();
+  if (now >= trouble_due_ms_) {
+    trouble_due_ms_ = now + kTroubleLookMs;
+    LookAtTrouble();
+  }
   if (now < look_due_ms_) return;
   look_due_ms_ = now + kLookMs;
   LookForFiles();
+}
+
+void RunStorage::LookAtTrouble() {
+  storage::StoreTrouble trouble = segments_->trouble();
+  if (trouble.kind == trouble_kind_) return;
+  if (trouble.kind.empty()) {
+    Log(LogLevel::kInfo, "the store of rollouts goes on", {{"was", trouble_kind_}});
+  } else {
+    Log(LogLevel::kWarning, "the store of rollouts is in trouble",
+        {{"kind", trouble.kind}, {"what", trouble.what}, {"path", trouble.path}});
+  }
+  trouble_kind_ = std::move(trouble.kind);
 }
 
 void RunStorage::LookForFiles() {

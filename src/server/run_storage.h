@@ -101,6 +101,7 @@ class RunStorage final : public node::DeadBytes {
   void Cool(const std::vector<PayloadId>& ids) override { payloads_->Cool(ids); }
   uint64_t RetentionBytesMax() const override { return retention_bytes_max_; }
   void SetRetentionBytesMax(uint64_t bytes) { retention_bytes_max_ = bytes; }
+  bool StoreFull() const override { return segments_ != nullptr && segments_->full(); }
   uint64_t FreePayloadBytes() const override;
   // With a disk behind it memory limits no step.
   uint64_t PayloadBytesMax() const override {
@@ -116,6 +117,8 @@ class RunStorage final : public node::DeadBytes {
   void LetContentsIn();
   // Whether what is written to still stands under its name.
   void LookForFiles();
+  // Says in the log when the store's trouble begins, changes its kind or ends.
+  void LookAtTrouble();
   void OnSnapshot(std::string_view machine, const absl::StatusOr<node::SnapshotTaken>& taken);
 
   uint64_t run_;
@@ -136,7 +139,8 @@ class RunStorage final : public node::DeadBytes {
   storage::LogOptions content_options_;
   std::unique_ptr<storage::ContentLog> content_log_;                      // from Recovered on
   std::deque<std::pair<std::vector<std::string>, Added>> contents_held_;  // in its loop
-  uint64_t look_due_ms_ = 0;                                              // Tick's
+  uint64_t look_due_ms_ = 0, trouble_due_ms_ = 0;                         // Tick's
+  std::string trouble_kind_;                                              // likewise
   mutable Mutex snapshots_mutex_;
   std::map<std::string, SnapshotUse, std::less<>> snapshots_
       ABSL_GUARDED_BY(snapshots_mutex_);  // by machine

@@ -40,7 +40,12 @@ struct SegmentStoreOptions {
   uint32_t files_max = 256;                // open for reading
   bool direct = true;
 
+  // Left free on the file system, but for a tenth of it at most: below it the store is full.
+  uint64_t reserve_bytes = 0;
+  uint64_t space_look_ms = 500;  // between two looks at what is free
+
   uint64_t gc_grace_ms = 60'000;
+  uint64_t gc_grace_when_full_ms = 1'000;  // if that is less
   // A write that takes longer is done again elsewhere, if elsewhere goes on.
   uint64_t write_deadline_ms = 10'000;
   uint32_t abandoned_max = 8;  // writes that were given up and have not ended yet

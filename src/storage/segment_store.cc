@@ -1,5 +1,6 @@
 #include "storage/segment_store.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -38,6 +39,7 @@ void SegmentStore::Recover(std::vector<PayloadId> live, io::Disk::DoneWith<Store
 }
 
 void SegmentStore::Tick() {
+  LookAtSpace();
   writer_->Tick();
   reader_->Tick();
   presence_->Tick();
@@ -91,8 +93,24 @@ StoreTrouble SegmentStore::trouble() const {
   return trouble;
 }
 
+// What is free is not known while the file system does not say: then what it said last holds.
+void SegmentStore::LookAtSpace() {
+  const uint64_t now = options_.now_ms();
+  if (options_.reserve_bytes == 0 || now < space_due_ms_ || looks_at_space_->exchange(true)) return;
+  space_due_ms_ = now + options_.space_look_ms;
+  disk_->SpaceOf(folder_, [writer = writer_, looks = looks_at_space_](const auto& space) {
+    if (space.ok()) writer->NoteSpace(*space);
+    *looks = false;
+  });
+}
+
 void SegmentStore::UnlinkDead() {
-  for (auto& [number, path] : table_->TakeDead(options_.now_ms())) {
+  const uint64_t now = options_.now_ms();
+  if (full()) full_until_ms_ = now + options_.gc_grace_ms;
+  const uint64_t grace = now < full_until_ms_
+                             ? std::min(options_.gc_grace_ms, options_.gc_grace_when_full_ms)
+                             : options_.gc_grace_ms;
+  for (auto& [number, path] : table_->TakeDead(now, grace)) {
     disk_->Unlink(path, [table = table_, number = number,
                          now_ms = options_.now_ms](const absl::Status& status) {
       // Over a network it may have happened though an error came back.

@@ -13,6 +13,7 @@
 // the store, which may be destroyed at any time: what is not answered then is answered Unavailable.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -56,6 +57,7 @@ class SegmentStore final : public PayloadStore {
   // Cached bytes that others may have; cheap, while store_use() looks at every segment.
   uint64_t GivesWayBytes() const { return table_->GivesWayBytes(); }
   StoreUse store_use() const;
+  bool full() const { return writer_->full(); }
   // Of writing, else of files that are gone, else of reading.
   StoreTrouble trouble() const;
   const std::string& folder() const { return folder_; }
@@ -70,6 +72,7 @@ class SegmentStore final : public PayloadStore {
   }
 
  private:
+  void LookAtSpace();
   void UnlinkDead();
 
   io::Disk* const disk_;
@@ -79,6 +82,9 @@ class SegmentStore final : public PayloadStore {
   const std::shared_ptr<SegmentWriter> writer_;
   const std::shared_ptr<SegmentPresence> presence_;
   const std::shared_ptr<SegmentReader> reader_;
+  uint64_t space_due_ms_ = 0;   // Tick's
+  uint64_t full_until_ms_ = 0;  // likewise: files that are dead go soon
+  const std::shared_ptr<std::atomic<bool>> looks_at_space_ = std::make_shared<std::atomic<bool>>();
 };
 
 }  // namespace forebay::storage

@@ -9,7 +9,6 @@
 namespace forebay::storage {
 SegmentTable::SegmentTable(const SegmentStoreOptions& options)
     : want_bytes_max_(options.want_bytes_max),
-      gc_grace_ms_(options.gc_grace_ms),
       files_max_(options.files_max),
       budget_(PayloadBudget::New(options.bytes_max, options.completion_reserve_bytes)) {
   budget_->SetEvictor([this](uint64_t bytes, bool reading) { return Evict(bytes, reading); });
@@ -467,13 +466,14 @@ void SegmentTable::Cool(absl::Span<const PayloadId> ids) {
 
 // --- garbage ---
 
-std::vector<std::pair<uint32_t, std::string>> SegmentTable::TakeDead(uint64_t now_ms) {
+std::vector<std::pair<uint32_t, std::string>> SegmentTable::TakeDead(uint64_t now_ms,
+                                                                     uint64_t grace_ms) {
   std::vector<std::pair<uint32_t, std::string>> dead;
   MutexLock lock(&mutex_);
   for (auto& [number, segment] : segments_) {
     // The newest stays, so that its name says which numbers were given away.
     if (segment.state != State::kDead || number == newest_) continue;
-    if (segment.dead_since_ms > 0 && now_ms < segment.dead_since_ms + gc_grace_ms_) continue;
+    if (segment.dead_since_ms > 0 && now_ms < segment.dead_since_ms + grace_ms) continue;
     segment.state = State::kUnlinking;
     dead.emplace_back(number, segment.path);
   }

@@ -111,7 +111,7 @@ class SegmentTable {
   void Cool(absl::Span<const PayloadId> ids);
   // Dead for gc_grace_ms; each is named once until it comes back by Forget or KeepDead. Never the
   // newest that a power loss would leave.
-  std::vector<std::pair<uint32_t, std::string>> TakeDead(uint64_t now_ms);
+  std::vector<std::pair<uint32_t, std::string>> TakeDead(uint64_t now_ms, uint64_t grace_ms);
   void Forget(uint32_t number);
   void KeepDead(uint32_t number, uint64_t now_ms);
 
@@ -194,7 +194,6 @@ class SegmentTable {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const uint64_t want_bytes_max_;
-  const uint64_t gc_grace_ms_;
   const size_t files_max_;
   const PayloadBudget::Owner budget_;
   mutable Mutex mutex_;

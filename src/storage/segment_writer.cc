@@ -14,9 +14,11 @@ namespace {
 // Half of what an id can name, so that a batch that begins before the end of a segment fits.
 constexpr uint64_t kPayloadBytesMax = kSegmentBytesMax / 2 - (uint64_t{1} << 20);
 
+constexpr char kFull[] = "full";
+
 std::string KindOf(const absl::Status& status) {
   const int error = io::ErrorOf(status);
-  return error == ENOSPC || error == EDQUOT || error == EFBIG ? "full" : "failing";
+  return error == ENOSPC || error == EDQUOT || error == EFBIG ? kFull : "failing";
 }
 
 absl::Status Closed() { return absl::UnavailableError("the segment store is closed"); }
@@ -114,6 +116,27 @@ void SegmentWriter::Tick() {
   Run(std::move(actions));
 }
 
+uint64_t SegmentWriter::reserve() const {
+  return std::min(options_.reserve_bytes, space_.total_bytes / 10);
+}
+
+void SegmentWriter::NoteSpace(const io::Space& space) {
+  Actions actions;
+  {
+    MutexLock lock(&mutex_);
+    space_ = space;
+    room_bytes_ = space.free_bytes - std::min(space.free_bytes, reserve());
+    if (options_.reserve_bytes == 0) room_bytes_ = UINT64_MAX;
+    if (room_bytes_ > 0) {
+      low_since_ms_ = 0;
+    } else if (low_since_ms_ == 0) {
+      low_since_ms_ = now_ms();
+    }
+    Pump(&actions);
+  }
+  Run(std::move(actions));
+}
+
 void SegmentWriter::Leave(uint32_t number) {
   Actions actions;
   {
@@ -164,10 +187,21 @@ void SegmentWriter::Refuse(WaitingPayload& payload, Actions* actions) {
   Settle(payload.ticket, actions);
 }
 
+bool SegmentWriter::full() const {
+  MutexLock lock(&mutex_);
+  return low_since_ms_ > 0 || (failures_ > 0 && trouble_.kind == kFull);
+}
+
 StoreTrouble SegmentWriter::trouble() const {
   MutexLock lock(&mutex_);
   StoreTrouble trouble;
-  if (failures_ > 0) {
+  if (low_since_ms_ > 0) {
+    trouble.kind = kFull;
+    trouble.what = absl::StrCat(space_.free_bytes, " bytes are free, at least ", reserve(),
+                                " stay so (storage.reserve_bytes)");
+    trouble.path = folder_;
+    trouble.since_ms = low_since_ms_;
+  } else if (failures_ > 0) {
     trouble = trouble_;
   } else {
     const uint64_t now = now_ms();
@@ -202,7 +236,7 @@ void SegmentWriter::AddUse(StoreUse* use) const {
 // --- giving work to lanes ---
 
 bool SegmentWriter::FillsLane(uint64_t opening) const {
-  if (waiting_.empty()) return false;
+  if (waiting_.empty() || room_bytes_ == 0) return false;
   const uint64_t taken = opening * options_.write_bytes_max;
   if (waiting_bytes_ >= taken + options_.lane_bytes_min) return true;
   const uint64_t now = now_ms();
@@ -236,7 +270,7 @@ void SegmentWriter::Pump(Actions* actions) {
 
 // No more new segments than what waits can use; in trouble one at a time, and not too often.
 bool SegmentWriter::MayOpen() const {
-  if (waiting_.empty()) return false;
+  if (waiting_.empty() || room_bytes_ == 0) return false;
   const auto opening =
       static_cast<uint64_t>(std::count_if(lanes_.begin(), lanes_.end(), [](const Lane& lane) {
         return lane.stage == Stage::kOpening;
@@ -327,6 +361,9 @@ void SegmentWriter::StartBatch(size_t lane, Actions* actions) {
     waiting_.pop_front();
   }
   segment.end = batch->end();
+  if (room_bytes_ != UINT64_MAX) {
+    room_bytes_ -= std::min(room_bytes_, batch->end() - batch->begin());
+  }
   actions->push_back([self = shared_from_this(), batch] { self->WriteNext(batch); });
 }
 

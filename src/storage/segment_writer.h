@@ -41,6 +41,8 @@ class SegmentWriter : public std::enable_shared_from_this<SegmentWriter> {
   void Start(uint32_t last_number);
   // Deadlines, and trying again.
   void Tick();
+  // What the file system has now. With less than the reserve free nothing more is written.
+  void NoteSpace(const io::Space& space);
   // The segment's file is gone: nothing more is written to it, and nothing that is being written is
   // acknowledged.
   void Leave(uint32_t number);
@@ -52,6 +54,8 @@ class SegmentWriter : public std::enable_shared_from_this<SegmentWriter> {
   void Close();
 
   StoreTrouble trouble() const;
+  // Whether its kind is "full".
+  bool full() const;
   void AddUse(StoreUse* use) const;
 
  private:
@@ -81,6 +85,7 @@ class SegmentWriter : public std::enable_shared_from_this<SegmentWriter> {
   void Pump(Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether what waits is worth a further lane, after so many that are opening.
   bool FillsLane(uint64_t opening) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  uint64_t reserve() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool MayOpen() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StartOpen(size_t lane, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StartBatch(size_t lane, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -130,9 +135,13 @@ class SegmentWriter : public std::enable_shared_from_this<SegmentWriter> {
   uint64_t abandoned_ ABSL_GUARDED_BY(mutex_) = 0;  // given up, and not ended yet
   uint64_t failures_ ABSL_GUARDED_BY(mutex_) = 0;   // since the last success
   uint64_t retry_at_ms_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t progress_ms_ ABSL_GUARDED_BY(mutex_) = 0;  // when an operation last succeeded
-  StoreTrouble trouble_ ABSL_GUARDED_BY(mutex_);      // of the last failure
-  StoreTrouble late_ ABSL_GUARDED_BY(mutex_);         // of the write that was given up last
+  // May still be written before the next look at what is free; unlimited before the first one.
+  uint64_t room_bytes_ ABSL_GUARDED_BY(mutex_) = UINT64_MAX;
+  io::Space space_ ABSL_GUARDED_BY(mutex_);
+  uint64_t low_since_ms_ ABSL_GUARDED_BY(mutex_) = 0;  // without room; 0: there is some
+  uint64_t progress_ms_ ABSL_GUARDED_BY(mutex_) = 0;   // when an operation last succeeded
+  StoreTrouble trouble_ ABSL_GUARDED_BY(mutex_);       // of the last failure
+  StoreTrouble late_ ABSL_GUARDED_BY(mutex_);          // of the write that was given up last
   StoreUse use_ ABSL_GUARDED_BY(mutex_);
 };
 

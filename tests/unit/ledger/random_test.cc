@@ -34,6 +34,7 @@ class History {
   void Act() {
     h_.now += prng_.Below(100);
     h_.primary.SetRetentionBytesMax(prng_.Below(3) * 40'000);
+    h_.primary.SetStoreFull(h_.now, prng_.Below(4) == 0);
     switch (prng_.Below(13)) {
       case 0:
       case 1:
@@ -231,7 +232,7 @@ TEST(RandomHistories, KeepTheInvariantsAndMoveOnAfterFaults) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     History history(seed);
-    history.Run(400);
+    history.Run(420);
     committed += history.committed();
     rewinds += history.rewinds();
     if (HasFailure()) break;

@@ -90,6 +90,42 @@ TEST_F(RewindTest, BeyondTheLimitTheOldestStepLosesItsPayloads) {
   EXPECT_TRUE(h.GoBack(1, false).status.ok());
 }
 
+TEST_F(RewindTest, ALowerLimitTakesHoldWithoutACommit) {
+  h.Train(4);
+  EXPECT_EQ(h.state.retained_bytes(), 4 * kStepBytes);
+  h.primary.SetRetentionBytesMax(2 * kStepBytes);
+  EXPECT_LE(h.primary.NextTick(), h.now);
+  h.Act([&](Output* output) { h.primary.Tick(h.now, output); });
+  EXPECT_THAT(h.shards[0].retained(), ElementsAre(3, 4));
+  EXPECT_EQ(h.state.counters().steps_released, 2u);
+  // Nothing more.
+  EXPECT_EQ(h.primary.NextTick(), Primary::kNever);
+  h.Act([&](Output* output) {
+    h.primary.Tick(h.now, output);
+    EXPECT_TRUE(output->commands.empty());
+  });
+}
+
+TEST_F(RewindTest, AFullStoreTakesTheOlderHalfAgainAndAgain) {
+  h.Train(4);
+  const auto tick = [&](uint64_t after_ms, bool full) {
+    h.now += after_ms;
+    h.primary.SetStoreFull(h.now, full);
+    h.Act([&](Output* output) { h.primary.Tick(h.now, output); });
+    return h.shards[0].retained();
+  };
+  EXPECT_THAT(tick(0, true), ElementsAre(1, 2, 3, 4));  // it may be over soon
+  EXPECT_THAT(tick(kTrimPauseMs - 1, true), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(tick(1, true), ElementsAre(3, 4));
+  EXPECT_THAT(tick(kTrimPauseMs - 1, true), ElementsAre(3, 4));
+  EXPECT_THAT(tick(1, true), ElementsAre(4));
+  EXPECT_THAT(tick(kTrimPauseMs, false), ElementsAre(4));
+  EXPECT_THAT(tick(kTrimPauseMs, true), ElementsAre(4));
+  EXPECT_THAT(tick(kTrimPauseMs, true), IsEmpty());
+  EXPECT_THAT(tick(kTrimPauseMs, true), IsEmpty());
+  EXPECT_EQ(h.state.counters().steps_released, 4u);
+}
+
 TEST_F(RewindTest, AStepThatIsLargerThanTheLimitLosesItsPayloadsAtOnceAndTheOlderOnesWithIt) {
   h.primary.SetRetentionBytesMax(kStepBytes);
   h.Train(1);

@@ -121,6 +121,62 @@ TEST_F(Trouble, WhileTheDiskIsFullPutsWaitAndItGoesOnWhenThereIsRoom) {
   for (const PutRef& put : puts) EXPECT_EQ(host.Read(put->id), put->bytes);
 }
 
+TEST_F(Trouble, ItLeavesTheReserveFreeAndGoesOnWhenThereIsRoom) {
+  SegmentStoreOptions options = Small();
+  options.reserve_bytes = 200'000;
+  options.space_look_ms = 50;
+  options.gc_grace_ms = 60'000;
+  options.gc_grace_when_full_ms = 100;
+  options.segment_bytes = 50'000;
+  Host full(options);
+  full.volume->bytes_max = 3'000'000;
+  full.Recover();
+  full.Advance(100);
+  std::vector<PutRef> puts;
+  uint64_t answered = 0;
+  for (int i = 0; i < 300; ++i) {
+    if (PutRef put = StartPut(*full.store, Text(20'000))) puts.push_back(put);
+    full.Advance(20);
+    // Between two looks it knows by itself what it took.
+    ASSERT_LE(full.volume->used_bytes(), full.volume->bytes_max - 200'000 + 100'000);
+    answered =
+        static_cast<uint64_t>(std::ranges::count_if(puts, [](auto& put) { return put->ok(); }));
+    full.store->budget().SetLimits(0, 0);  // room in memory for the next ones
+    full.store->budget().SetLimits(options.bytes_max, 0);
+  }
+  EXPECT_LT(answered, puts.size());
+  EXPECT_TRUE(full.store->full());
+  EXPECT_EQ(full.store->trouble().kind, "full");
+  EXPECT_THAT(full.store->trouble().what, HasSubstr("storage.reserve_bytes"));
+  EXPECT_GT(full.store->trouble().waiting_bytes, 0u);
+  EXPECT_EQ(full.store->store_use().failed_writes, 0u);
+  // Files that nobody needs go sooner than they would.
+  std::vector<PayloadId> first;
+  for (uint64_t i = 0; i < answered / 2; ++i) first.push_back(puts[i]->id);
+  full.store->Free(first);
+  full.Advance(2'000);
+  for (const PutRef& put : puts) ASSERT_TRUE(put->ok());
+  EXPECT_FALSE(full.store->full());
+  EXPECT_EQ(full.store->trouble().kind, "");
+}
+
+TEST_F(Trouble, TheReserveIsAtMostATenthOfTheDisk) {
+  SegmentStoreOptions options = Small();
+  options.reserve_bytes = uint64_t{1} << 30;
+  Host small(options);
+  small.volume->bytes_max = 3'000'000;
+  small.Recover();
+  const PutRef put = small.Write(Text(20'000));
+  EXPECT_FALSE(small.store->full());
+  small.volume->bytes_max = 100'000;
+  small.Advance(1'100);
+  EXPECT_FALSE(small.store->full());
+  small.volume->bytes_max = small.volume->used_bytes() + 1'000;
+  small.Advance(1'100);
+  EXPECT_TRUE(small.store->full());
+  EXPECT_EQ(small.Read(put->id), put->bytes);
+}
+
 TEST_F(Trouble, AQuotaIsAsGoodAsAFullDisk) {
   host.disk->Inject({.operation = MemoryOperation::kWrite, .times = UINT64_MAX, .error = EDQUOT});
   const PutRef put = StartPut(*host.store, Text(5'000));
