@@ -214,7 +214,12 @@ void Print(Context* context, const Arguments& arguments, const Counts& counts, c
 
 absl::Status Export(Context& context, const Arguments& arguments) {
   struct stat about;
-  if (!arguments.force && stat(arguments.path.c_str(), &about) == 0) {
+  const bool there = lstat(arguments.path.c_str(), &about) == 0;
+  if (there && !S_ISREG(about.st_mode)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", arguments.path, "' is no plain file: only those are written"));
+  }
+  if (there && !arguments.force) {
     return absl::AlreadyExistsError(
         absl::StrCat("'", arguments.path, "' is there; --force replaces it"));
   }

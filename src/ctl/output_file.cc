@@ -104,6 +104,12 @@ absl::Status ScratchFile::AppendAll(const ScratchFile& other) {
 absl::Status ScratchFile::RenameTo(const std::string& path, bool replace) {
   if (fsync(descriptor_) != 0) return Error("sync");
   if (replace) {
+    // A device, a pipe or a link would be gone, and a file stand in its place.
+    struct stat about {};
+    if (lstat(path.c_str(), &about) == 0 && !S_ISREG(about.st_mode)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", path, "' is no plain file: --force replaces nothing else"));
+    }
     if (std::rename(path_.c_str(), path.c_str()) != 0) return Error("rename");
     path_.clear();
   } else if (link(path_.c_str(), path.c_str()) != 0) {

@@ -64,9 +64,10 @@ struct AttachTrainer {
   uint32_t dp_rank = 0;
   uint32_t peer = 0;
   std::optional<StepId> resume_step;
+  uint64_t first_generation = 1;  // Propose sets that of the run: no trainer of another one fits
   template <class A>
   void Fields(A& a) {
-    a(trainer, process, mesh, dp_rank, peer, resume_step);
+    a(trainer, process, mesh, dp_rank, peer, resume_step, first_generation);
   }
 };
 

@@ -14,6 +14,9 @@ void Primary::Propose(uint64_t now_ms, Tag tag, Command command, Output* output)
   if (auto* commit = std::get_if<CommitStep>(&command)) {
     commit->retention_bytes_max = retention_bytes_max_;
   }
+  if (auto* attach = std::get_if<AttachTrainer>(&command)) {
+    attach->first_generation = first_generation_;
+  }
   absl::Status status = state_.Check(command);
   if (const auto* open = std::get_if<OpenStep>(&command); status.ok() && open != nullptr) {
     const Step* held = state_.step(open->step);

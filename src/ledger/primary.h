@@ -50,6 +50,8 @@ class Primary {
   const Step* Hungry() const;
   // Whether the step takes groups of this source.
   bool Eligible(const Step& step, SourceId source) const;
+  // Where the generations of this run begin.
+  void SetFirstGeneration(uint64_t generation) { first_generation_ = generation; }
   // Payloads of committed steps that stay for a rewind; 0: they go with the commit.
   void SetRetentionBytesMax(uint64_t bytes) { retention_bytes_max_ = bytes; }
   // Whether the store has no room for more payloads: while that lasts, committed steps let theirs
@@ -117,6 +119,7 @@ class Primary {
   std::map<StepId, Clock> clocks_;
   uint64_t last_now_ms_ = 0;
   uint64_t payload_bytes_max_ = 0;
+  uint64_t first_generation_ = 1;
   uint64_t retention_bytes_max_ = 0;
   bool store_full_ = false;
   uint64_t trim_due_ms_ = 0;  // while it is full

@@ -70,7 +70,9 @@ absl::Status State::Run(const AttachTrainer& c, Tag tag, Effects* effects) {
         displaced_.push_back(taken->process);
         if (displaced_.size() > kDisplacedKept) displaced_.pop_front();
       }
-      generation_ = Generation(generation_.value + 1);
+      generation_ = generation_ == Generation()
+                        ? Generation(std::max<uint64_t>(c.first_generation, 1))
+                        : Generation(generation_.value + 1);
       ++counters_.generations;
       mesh_ = c.mesh;
       places_.clear();

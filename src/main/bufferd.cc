@@ -3,6 +3,7 @@
 // Exit codes: 0 after a clean end, 2 for a wrong configuration, 3 when it cannot serve (a port is
 // taken), 4 when the end was cut short by a second signal, a signal during the start or a store
 // that hangs, 5 when a log has failed (its disk is full or broken).
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -39,6 +40,17 @@ sigset_t BlockEndSignals() {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // an errno like others
   return signals;
+}
+
+// A descriptor for each connection: the soft limit of 1,024 that shells give is for programs that
+// use select. A listener that once found no descriptor free takes no connection any more (gRPC).
+void RaiseFileLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    server::Log(server::LogLevel::kWarning, "the limit of open files could not be raised");
+  }
 }
 
 void WaitForEnd(const sigset_t& signals) {
@@ -110,6 +122,7 @@ int Main(const std::vector<std::string>& arguments) {
   }
   const sigset_t blocked = BlockEndSignals();
   server::StartLog(line->config.log_level, line->config.log_format);
+  RaiseFileLimit();
   static auto& signals = *new EndSignals(blocked);  // its thread outlives all else
   auto daemon = server::Daemon::Start(line->config);
   if (!daemon.ok()) {

@@ -102,6 +102,25 @@ absl::StatusOr<RunIdentity> ReadIdentity(io::Disk* disk, const std::string& path
   return absl::Status(found.status().code(), absl::StrCat(file, ": ", found.status().message()));
 }
 
+absl::Status CheckOwner(io::Disk* disk, const std::string& folder, const RunIdentity& identity) {
+  const auto owner = ReadIdentity(disk, folder);
+  if (io::ErrorOf(owner.status()) == ENOENT) return absl::OkStatus();
+  if (!owner.ok() || owner->run == identity.run) return owner.status();
+  return absl::FailedPreconditionError(absl::StrCat(
+      folder, " holds the rollouts of run ", absl::Hex(owner->run, absl::kZeroPad16),
+      ", and this is run ", absl::Hex(identity.run, absl::kZeroPad16),
+      ": give this run a storage.segment_directory of its own, or start the other one's daemon "
+      "with its own storage.directory; if that run is given up, remove the folder. Nothing was "
+      "changed"));
+}
+
+absl::Status TakeFolder(io::Disk* disk, const std::string& folder, const RunIdentity& identity) {
+  FOREBAY_RETURN_IF_ERROR(CheckOwner(disk, folder, identity));
+  storage::Blocking blocking(disk);
+  const auto owner = ReadIdentity(disk, folder);
+  return owner.ok() ? absl::OkStatus() : Replace(&blocking, folder, EncodeIdentity(identity));
+}
+
 absl::StatusOr<DataDirectory> DataDirectory::Open(io::Disk* disk, const std::string& path,
                                                   const RunIdentity& wanted) {
   storage::Blocking blocking(disk);

@@ -5,7 +5,7 @@
 //   lock             held while a process uses the directory
 //   ledger/, shard-0/, ...   logs and snapshots  (directory_journal.h)
 //   contents/        contents of tasks           (storage/content_log.h)
-//   segments/        payloads                    (storage/segment_store.h)
+//   segments/        payloads, and whose they are (storage/segment_store.h)
 //
 // Open and ReadIdentity block. One thread.
 #pragma once
@@ -15,6 +15,7 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "io/disk.h"
 #include "storage/log_lock.h"
@@ -34,6 +35,12 @@ absl::StatusOr<RunIdentity> DecodeIdentity(std::string_view text);
 
 // Of the run in a directory; nothing is changed. The error names the file.
 absl::StatusOr<RunIdentity> ReadIdentity(io::Disk* disk, const std::string& path);
+
+// A folder outside of the run's directory has such a file too, so that no other run takes what lies
+// there for garbage. FailedPrecondition, naming both runs, if it is another's; it may not be there.
+absl::Status CheckOwner(io::Disk* disk, const std::string& folder, const RunIdentity& identity);
+// Makes the folder, which is there, the run's own.
+absl::Status TakeFolder(io::Disk* disk, const std::string& folder, const RunIdentity& identity);
 
 class DataDirectory {
  public:

@@ -1,13 +1,14 @@
 #include "node/engine.h"
 
 #include <algorithm>
-#include <chrono>
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "base/prng.h"
 #include "base/sync.h"
 #include "base/units.h"
 #include "node/check_recovered.h"
+#include "node/process_clock.h"
 #include "shard/limits.h"
 
 namespace forebay::node {
@@ -20,6 +21,12 @@ constexpr uint64_t kExpectedRolloutBytes = 512 * 1024;
 constexpr uint32_t kRoundWaitMs = 200;
 // How often it is seen whether the logs' files are still there.
 constexpr uint32_t kLookAtLogsMs = 1'000;
+
+// Far apart for any two runs. The next ones count from there; generations are read by people.
+uint32_t FirstToken(uint64_t run) {
+  return run == 0 ? 1 : 1 + static_cast<uint32_t>(Mix64(run) % (uint32_t{1} << 30));
+}
+uint64_t FirstGeneration(uint64_t run) { return run == 0 ? 1 : 1 + Mix64(run) % 1'000'000 * 1'000; }
 
 // Without a journal a log that keeps nothing.
 template <class Command, class State>
@@ -35,11 +42,7 @@ absl::StatusOr<std::unique_ptr<Log<Command>>> OpenLog(Journal* journal, const St
 
 }  // namespace
 
-uint64_t Engine::NowMs() {
-  const auto since = std::chrono::steady_clock::now().time_since_epoch();
-  return static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::milliseconds>(since).count());
-}
+uint64_t Engine::NowMs() { return ProcessClock::NowMs(); }
 
 Engine::Ledger::Ledger(Engine* e, const Options& options)
     : engine(e),
@@ -54,6 +57,7 @@ absl::Status Engine::Ledger::Begin(Journal* journal, LogPosition applied) {
   log = *std::move(opened);
   loop.emplace(&state, log.get(), this, applied);
   loop->primary().SetRetentionBytesMax(engine->dead_->RetentionBytesMax());
+  loop->primary().SetFirstGeneration(FirstGeneration(engine->options_.run));
   return absl::OkStatus();
 }
 
@@ -118,6 +122,7 @@ absl::Status Engine::Shard::Begin(Journal* journal, LogPosition applied) {
   if (!opened.ok()) return opened.status();
   log = *std::move(opened);
   loop.emplace(&state, log.get(), this, NowMs(), applied);
+  loop->primary().SetFirstToken(FirstToken(engine->options_.run));
   return absl::OkStatus();
 }
 
@@ -166,7 +171,8 @@ void Engine::Shard::OnSummary(const codec::ReadySummary& summary) {
   ledger.serial.Post([&ledger, summary] { ledger.loop->OnSummary(NowMs(), summary); });
 }
 
-Engine::Engine(Options options, DeadBytes* dead) : dead_(dead), ledger_(this, options) {
+Engine::Engine(Options options, DeadBytes* dead)
+    : options_(options), dead_(dead), ledger_(this, options) {
   for (uint32_t i = 0; i < options.shards; ++i) {
     shards_.push_back(std::make_unique<Shard>(this, ShardId(static_cast<uint8_t>(i)), options));
   }
@@ -504,6 +510,7 @@ void Engine::LookAtLogs(std::function<void()> done) {
 }
 
 void Engine::TickAll() {
+  ProcessClock::Tick(kTickMs);
   if (const uint64_t now = NowMs(); now >= look_due_ms_) {
     look_due_ms_ = now + kLookAtLogsMs;
     LookAtLogs(nullptr);

@@ -35,7 +35,7 @@ class Engine {
  public:
   struct Options {
     uint32_t shards = 1;
-    uint64_t run_seed = 0;
+    uint64_t run = 0, run_seed = 0;  // by `run` tokens and generations begin; 0: with 1
     uint32_t open_steps_max = 2;
   };
   template <class R>
@@ -149,7 +149,7 @@ class Engine {
   void UnwatchPolicy(uint64_t id);
 
   // Milliseconds of the steady clock.
-  static uint64_t NowMs();
+  static uint64_t NowMs();  // process_clock.h
 
  private:
   struct Shard;
@@ -234,10 +234,10 @@ class Engine {
   void TickAll();
   void TickShards(uint64_t free_bytes, const std::vector<SourceId>& held_back);
 
+  const Options options_;
   DeadBytes* const dead_;
   Ledger ledger_;
   std::vector<std::unique_ptr<Shard>> shards_;
-
   uint64_t look_due_ms_ = 0;  // at the logs; the timer's
   std::atomic<bool> closing_{false};
   std::atomic<uint64_t> pushes_held_{0};

@@ -61,6 +61,7 @@ Daemon::Daemon(const node::Config& config, std::unique_ptr<RunStorage> storage)
       storage_(std::move(storage)),
       engine_(std::make_unique<node::Engine>(
           node::Engine::Options{.shards = static_cast<uint32_t>(config.shards),
+                                .run = storage_->run(),
                                 .run_seed = config.run_seed,
                                 .open_steps_max = static_cast<uint32_t>(config.steps_open_max)},
           storage_.get())),

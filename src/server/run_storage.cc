@@ -117,6 +117,8 @@ absl::Status RunStorage::OpenDirectory(const node::Config& config, const Failed&
   {
     const StartWatch watch(segment_disk_.get(), folder);
     FOREBAY_RETURN_IF_ERROR(storage::Blocking(segment_disk_.get()).MakeDirectory(folder));
+    FOREBAY_RETURN_IF_ERROR(node::CheckOwner(segment_disk_.get(), absl::StrCat(folder, "/segments"),
+                                             data_->identity()));
   }
   auto store = std::make_unique<storage::SegmentStore>(
       segment_disk_.get(),
@@ -328,6 +330,8 @@ absl::StatusOr<std::vector<PayloadId>> RunStorage::Recovered(const Named& named)
   auto contents = RecoverContents(named.contents);
   done.Wait();
   if (!found.ok()) return found.status();
+  FOREBAY_RETURN_IF_ERROR(
+      node::TakeFolder(segment_disk_.get(), segments_->folder(), data_->identity()));
   if (!contents.ok()) return contents.status();
   notes_.push_back(absl::StrCat("segments: ", found->segments, " with ", found->payloads,
                                 " payloads, ", found->unsealed, " without an index, ",

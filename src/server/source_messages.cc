@@ -1,6 +1,10 @@
 #include "server/source_messages.h"
 
+#include <google/protobuf/struct.pb.h>
+#include <google/protobuf/util/json_util.h>
+
 #include <algorithm>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -59,6 +63,19 @@ absl::Status EnumsFromWire(const v1::SourceSettings& in, codec::SourceSettings* 
   return FromWire(kAbortedRules, in.aborted(), "aborted", &out->aborted);
 }
 
+// Clients parse it for each assignment: one that cannot be parsed would cost every task its turn.
+// protobuf's parser takes more than JSON (names without quotes), so what is kept is written anew.
+absl::Status SamplingFromWire(const std::string& json, std::string* out) {
+  if (json.empty()) return absl::OkStatus();
+  google::protobuf::Struct object;
+  const auto parsed = google::protobuf::util::JsonStringToMessage(json, &object);
+  if (parsed.ok() && google::protobuf::util::MessageToJsonString(object, out).ok()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("sampling_json: is no JSON object: ", std::string(parsed.message())));
+}
+
 }  // namespace
 
 absl::StatusOr<codec::SourceSettings> FromWire(const v1::SourceSettings& in) {
@@ -67,7 +84,7 @@ absl::StatusOr<codec::SourceSettings> FromWire(const v1::SourceSettings& in) {
   out.name = in.name();
   if (in.group_size() != 0) out.group_size = in.group_size();
   out.attempts_per_task = in.attempts_per_task() != 0 ? in.attempts_per_task() : out.group_size;
-  out.sampling_json = in.sampling_json();
+  FOREBAY_RETURN_IF_ERROR(SamplingFromWire(in.sampling_json(), &out.sampling_json));
   if (in.rewards_size() != 0) {
     out.rewards.assign(in.rewards().begin(), in.rewards().end());
     std::ranges::sort(out.rewards);

@@ -38,6 +38,7 @@ struct Machine::HandOut {
   uint32_t session = kNone;
   uint64_t left = 0;
   uint32_t new_groups = 0;
+  uint32_t first_token = 1;
   std::vector<LeaseRef>* answer = nullptr;
   std::vector<Assignment>* assignments = nullptr;  // nullptr: nobody waits for them
   Effects* effects = nullptr;
@@ -63,6 +64,7 @@ void Machine::Run(const Assign& c, Tag tag, Effects* effects) {
   out.effects = effects;
   out.left = std::min(c.max, kAssignmentsMax);
   out.new_groups = c.new_groups_max;
+  out.first_token = std::max(c.first_token, 1u);
   out.answer = &session.answer;
   if (tag != 0) {
     reply.assignments.reserve(out.left);
@@ -91,6 +93,8 @@ void Machine::HandOutQueued(HandOutQueue& queue, uint64_t limit, HandOut* out) {
     if (out->assignments != nullptr) FillFromGroup(slot, &of_group);
     for (uint64_t i = 0; i < count; ++i) {
       const uint32_t attempt = tables_.Lease(slot, out->session, version.number);
+      uint32_t& token = tables_.attempt(attempt).token;
+      if (token == 1) token = out->first_token;
       if (tables_.attempt(attempt).partial != PayloadId()) DropOldPartial(attempt, out->effects);
       source.leased.Add(version.number);
       out->answer->push_back({tables_.IdOfAttempt(attempt), tables_.attempt(attempt).token});

@@ -60,9 +60,12 @@ struct Assign {
   bool loads_any_version = false;
   // Groups that may be begun now; Propose lowers it when payload memory is short.
   uint32_t new_groups_max = UINT32_MAX;
+  // Token of an attempt's first hand-out; Propose sets that of the run, so that what an actor holds
+  // from another run is nobody's here.
+  uint32_t first_token = 1;
   template <class A>
   void Fields(A& a) {
-    a(session, request_id, max, sources, version, loads_any_version, new_groups_max);
+    a(session, request_id, max, sources, version, loads_any_version, new_groups_max, first_token);
   }
 };
 

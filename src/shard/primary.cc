@@ -88,6 +88,7 @@ class Primary::Impl {
 
   const Machine& machine;
   const PrimaryOptions options;
+  uint32_t first_token = 1;
   Waiters waiters;
   Timers<AttemptClock> attempts;
   Timers<GroupClock> groups;
@@ -259,6 +260,7 @@ void Primary::Impl::Send(Tag tag, Assign request, Output* output) {
     }
     ++session.assigns;
   }
+  request.first_token = first_token;
   output->commands.emplace_back(tag, Command(std::move(request)));
 }
 
@@ -542,13 +544,13 @@ RenewReply Primary::Renew(uint64_t now_ms, SessionId session, std::span<const Le
 }
 
 void Primary::Tick(uint64_t now_ms, Output* output) { impl_->Tick(now_ms, output); }
+void Primary::HoldBack(std::vector<SourceId> sources) { impl_->HoldBack(std::move(sources)); }
+void Primary::SetFirstToken(uint32_t token) { impl_->first_token = token; }
 uint64_t Primary::NextTick() const { return impl_->NextTick(); }
 
 void Primary::SetMemory(uint64_t free_bytes, uint64_t expected_rollout_bytes) {
   impl_->SetMemory(free_bytes, expected_rollout_bytes);
 }
-
-void Primary::HoldBack(std::vector<SourceId> sources) { impl_->HoldBack(std::move(sources)); }
 
 void Primary::SetDraining(bool draining) {
   impl_->recheck |= impl_->draining != draining;

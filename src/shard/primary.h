@@ -83,6 +83,8 @@ class Primary {
   // When something is due next; UINT64_MAX: never.
   uint64_t NextTick() const;
 
+  // Where the tokens of this run's leases begin.
+  void SetFirstToken(uint32_t token);
   // Free payload memory, and what a rollout is expected to take before any is measured. No new
   // groups are begun while the expected bytes of open groups do not fit.
   void SetMemory(uint64_t free_bytes, uint64_t expected_rollout_bytes);

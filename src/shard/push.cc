@@ -70,10 +70,11 @@ PushOutcome Machine::PutFound(uint32_t slot, const RolloutMeta& meta, PayloadId*
                   absl::StrCat("attempt ", meta.lease.attempt.value, " is not known"));
   }
   AttemptRecord& attempt = tables_.attempt(slot);
-  if (meta.lease.token == 0 || meta.lease.token > attempt.token) {
-    return Refuse(
-        PushResult::kInvalid, "token",
-        absl::StrCat("token ", meta.lease.token, "; the last one given is ", attempt.token));
+  if (meta.lease.token == 0) return Refuse(PushResult::kInvalid, "token", "token 0");
+  if (meta.lease.token > attempt.token) {
+    return Refuse(PushResult::kLeaseLost, "token",
+                  absl::StrCat("token ", meta.lease.token, "; the last one given is ",
+                               attempt.token, ": the assignment is of another run"));
   }
   if (meta.lease.token < attempt.token && !options_.mutations.accept_old_tokens) {
     return Refuse(PushResult::kLeaseLost, "token",

@@ -183,8 +183,37 @@ TEST(FailureTest, ANewDaemonWithoutStateIsNoticed) {
   ASSERT_TRUE(next.ok() && next->assignments.size() == 1) << next.status();
   EXPECT_NE(actor->run(), run);
   EXPECT_TRUE(held->assignments[0].stop().Wait(absl::Seconds(10) * Slowness()));
+  // The attempts of both have one number; the old one is nobody's here.
+  OwnRollout old(16, 2, 1);
+  EXPECT_FALSE(held->assignments[0].Push(old.rollout, {.timeout = absl::Seconds(20)}).ok());
   OwnRollout own(16, 1, 1);
   EXPECT_TRUE(next->assignments[0].Push(own.rollout).ok());
+}
+
+TEST(FailureTest, LeasesOutlastATimeInWhichTheDaemonStoodStill) {
+  World world({"--renew.interval_ms=100"});
+  const uint64_t lease_ms = 2'000 * static_cast<uint64_t>(Slowness());
+  ASSERT_TRUE(world.admin
+                  .PutSource({.name = "math",
+                              .group_size = 2,
+                              .keep_equal_rewards = true,
+                              .lease_min_ms = lease_ms,
+                              .lease_max_ms = lease_ms})
+                  .ok());
+  ASSERT_TRUE(world.admin.AddTasks("math", {{.external_id = "a", .payload = "{}"}}).ok());
+  auto actor = world.OpenActor();
+  auto held = actor->Acquire(2, {.timeout = absl::Seconds(10)});
+  ASSERT_TRUE(held.ok() && held->assignments.size() == 2) << held.status();
+  world.daemon.Signal(SIGSTOP);
+  absl::SleepFor(2 * absl::Milliseconds(lease_ms));  // poll: as long as it stands still
+  world.daemon.Signal(SIGCONT);
+  // What was overdue would end at once.
+  EXPECT_FALSE(held->assignments[0].stop().Wait(absl::Milliseconds(lease_ms) / 2));
+  for (auto& assignment : held->assignments) {
+    EXPECT_FALSE(assignment.stop().cancelled());
+    OwnRollout own(16, 1, 1);
+    EXPECT_TRUE(assignment.Push(own.rollout, {.timeout = absl::Seconds(20)}).ok());
+  }
 }
 
 TEST(FailureTest, TheUnixSocketServesTheSame) {

@@ -28,6 +28,18 @@ TEST(Trainers, RanksOfOneStartShareAGeneration) {
   EXPECT_EQ(h.state.places().size(), 2);
 }
 
+TEST(Trainers, NoTrainerOfAnotherRunFits) {
+  Harness h;
+  h.primary.SetFirstGeneration(5'001);
+  h.Attach();
+  EXPECT_EQ(h.generation, Generation(5'001));
+  h.generation = Generation(1);  // as another run gave it out
+  EXPECT_FALSE(h.Run(OpenStep{h.generation, StepId(1), h.Spec()}).ok());
+  EXPECT_FALSE(h.Commit(1).status.ok());
+  h.Attach(1);
+  EXPECT_EQ(h.generation, Generation(5'002));
+}
+
 TEST(Trainers, AttachingAgainChangesNothing) {
   Harness h;
   h.Do<AttachReply>(Attach(1, 0));

@@ -67,6 +67,22 @@ TEST_F(DataDirectoryTest, ARunThatLostItsNameIsRefused) {
   }
 }
 
+TEST_F(DataDirectoryTest, AFolderBelongsToTheRunThatTookIt) {
+  const RunIdentity one{.run = 0x11}, other{.run = 0x22};
+  const std::string folder = PathOf("away");
+  EXPECT_TRUE(CheckOwner(disk_.get(), folder, one).ok());  // it is not there
+  std::filesystem::create_directory(folder);
+  EXPECT_TRUE(CheckOwner(disk_.get(), folder, one).ok());
+  ASSERT_TRUE(TakeFolder(disk_.get(), folder, one).ok());
+  EXPECT_TRUE(TakeFolder(disk_.get(), folder, one).ok());
+  EXPECT_TRUE(CheckOwner(disk_.get(), folder, one).ok());
+  const absl::Status refused = TakeFolder(disk_.get(), folder, other);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(refused.message(),
+              HasSubstr("run 0000000000000011, and this is run 0000000000000022"));
+  EXPECT_EQ(CheckOwner(disk_.get(), folder, other), refused);
+}
+
 TEST_F(DataDirectoryTest, FilesOfOthersAreNoHindrance) {
   ASSERT_TRUE(std::filesystem::create_directory(PathOf("lost+found")));
   EXPECT_TRUE(Open().ok());

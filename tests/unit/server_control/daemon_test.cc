@@ -183,6 +183,13 @@ TEST_F(Serving, BadRequestsAreRefusedByFieldValueAndLimit) {
   put.mutable_settings()->set_name("bad");
   put.mutable_settings()->set_weight(-1);
   EXPECT_THAT(Refused<v1::PutSourceResponse>("AdminService/PutSource", put), HasSubstr("weight"));
+  put.mutable_settings()->clear_weight();
+  for (const char* sampling : {"temperature", "[1]", "{\"temperature\": }"}) {
+    put.mutable_settings()->set_sampling_json(sampling);
+    EXPECT_THAT(Refused<v1::PutSourceResponse>("AdminService/PutSource", put),
+                HasSubstr("sampling_json: is no JSON object"))
+        << sampling;
+  }
   const auto sources =
       Good<v1::ListSourcesResponse>("AdminService/ListSources", v1::ListSourcesRequest());
   EXPECT_EQ(sources.sources_size(), 1);

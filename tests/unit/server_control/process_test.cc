@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -213,6 +214,23 @@ TEST_F(Program, ASignalEndsAStartThatWaits) {
   EXPECT_THAT(Output(), HasSubstr("a signal ended the start"));
   close(writer);
   unlink(tokens.c_str());
+}
+
+TEST_F(Refused, ASegmentDirectoryOfAnotherRunIsLeftAlone) {
+  const std::string shared = "--storage.segment_directory=" + folder_ + "/shared";
+  const auto serve_one = [&] {
+    Serve({"--storage.directory=" + folder_ + "/one", shared});
+    kill(pid_, SIGTERM);
+    EXPECT_EQ(End(), 0) << Output();
+    unlink((folder_ + "/announced").c_str());
+  };
+  serve_one();
+  EXPECT_THAT(Refusal({"--storage.directory=" + folder_ + "/other", shared}),
+              AllOf(HasSubstr("holds the rollouts of run"), HasSubstr("Nothing was changed")));
+  serve_one();  // nothing of it was taken
+  for (const char* name : {"/one", "/other", "/shared"}) {
+    std::filesystem::remove_all(folder_ + name);
+  }
 }
 
 TEST_F(Program, ServesUntilItIsToldToEnd) {

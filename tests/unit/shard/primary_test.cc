@@ -86,6 +86,29 @@ TEST(Primary, AnswersAtOnceWhenThereIsSomething) {
   EXPECT_EQ(h.Answer(1)->assignments.size(), 4u);
 }
 
+TEST(Primary, WhatAnotherRunGaveOutIsALostLease) {
+  PrimaryHarness h;
+  h.primary->SetFirstToken(700);
+  const std::vector<Assignment> leases = h.Leases(2);
+  ASSERT_EQ(leases.size(), 2u);
+  EXPECT_EQ(leases[0].token, 700u);
+  for (const uint32_t token : {1u, 699u, 701u}) {
+    RolloutMeta meta = h.Meta(leases[0], 1);
+    meta.lease.token = token;  // of the same attempt in another run
+    EXPECT_EQ(h.Push(meta), PushResult::kLeaseLost) << token;
+  }
+  EXPECT_EQ(h.Push(leases[0], 1), PushResult::kAccepted);
+  // The next hand-out of an attempt counts on.
+  h.Propose(Fail{kActor, {{leases[1].attempt, 700}}, "crashed"});
+  bool found = false;
+  for (const Assignment& again : h.Leases(8)) {
+    if (again.attempt != leases[1].attempt) continue;
+    found = true;
+    EXPECT_EQ(again.token, 701u);
+  }
+  EXPECT_TRUE(found);
+}
+
 TEST(Primary, ARepeatedRequestIsAnsweredWithoutTheLog) {
   PrimaryHarness h;
   h.AcquireAs(1, 4, 1000);
