@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -98,6 +100,7 @@ TEST(PayloadBudget, StaysWithinItsLimitUnderThreads) {
     held.fetch_sub(bytes);
     budget->Unreserve(bytes);
   };
+  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
@@ -109,10 +112,14 @@ TEST(PayloadBudget, StaysWithinItsLimitUnderThreads) {
           give(bytes);
           continue;
         }
-        std::atomic<bool> admitted{false};
-        const WaiterId id = budget->Await(bytes, 0, [&] { admitted = true; });
+        const auto admitted = std::make_shared<std::atomic<bool>>(false);
+        const WaiterId id = budget->Await(bytes, 0, [admitted] { *admitted = true; });
         if (prng.Below(4) == 0 && budget->Cancel(id)) continue;
-        while (!admitted) std::this_thread::yield();
+        while (!*admitted && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+        if (!*admitted) {
+          ADD_FAILURE() << "nobody lets it in";
+          return;
+        }
         took(bytes);
         give(bytes);
       }
