@@ -5,10 +5,13 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <random>
 #include <sstream>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "ctl/command.h"
+#include "ctl/usage.h"
 
 namespace forebay::ctl {
 namespace {
@@ -113,6 +116,7 @@ int Execute(const Action& action, const Globals& globals, std::ostream& out, std
     status = absl::DataLossError("the output cannot be written");
   }
   err << "buffer-ctl: " << Explain(status, globals) << "\n";
+  if (IsUsageError(status)) return kExitUsage;
   return Unreachable(status) ? kExitUnavailable : kExitFailed;
 }
 
@@ -130,6 +134,24 @@ std::string UnknownCommand(const CLI::App& app) {
 }
 
 }  // namespace
+
+uint64_t RandomId() {
+  std::random_device random;
+  uint64_t id = 0;
+  while (id == 0) id = uint64_t{random()} << 32 | random();
+  return id;
+}
+
+CLI::Option* AddNumber(CLI::App* command, const std::string& name, uint64_t* value,
+                       const std::string& help) {
+  return command->add_option(name, *value, help)->check([](const std::string& text) {
+    uint64_t number = 0;
+    const bool whole = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos &&
+                       absl::SimpleAtoi(text, &number);
+    return whole ? std::string()
+                 : absl::StrCat("is '", text, "', must be a whole number, at most ", UINT64_MAX);
+  });
+}
 
 int Run(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& err) {
   CLI::App app(kAbout, "buffer-ctl");

@@ -100,6 +100,11 @@ void AddExport(Commands* commands);
 
 // Who asks for a change, for the daemon's log: user@host.
 std::string Who();
+// Never 0.
+uint64_t RandomId();
+// A whole number of 64 bits. The parser alone would take -1 for the largest one.
+CLI::Option* AddNumber(CLI::App* command, const std::string& name, uint64_t* value,
+                       const std::string& help);
 
 // Asks for pages until `limit` entries are there. `list` is the response's repeated field, by its
 // mutable accessor.

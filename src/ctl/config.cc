@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "ctl/command.h"
+#include "ctl/usage.h"
 #include "forebay/v1/admin.pb.h"
 
 namespace forebay::ctl {
@@ -55,7 +56,7 @@ absl::Status Set(Context& context, const SetArguments& arguments) {
   for (const std::string& value : arguments.values) {
     const size_t equals = value.find('=');
     if (equals == std::string::npos || equals == 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return UsageError(absl::StrCat(
           "'", value, "' is no setting: write NAME=VALUE, as in memory.payload_bytes_max=8GiB"));
     }
     (*request.mutable_values())[value.substr(0, equals)] = value.substr(equals + 1);

@@ -1,6 +1,4 @@
 // buffer-ctl eval start|show|list
-#include <random>
-
 #include "absl/strings/numbers.h"
 #include "ctl/command.h"
 #include "forebay/v1/admin.pb.h"
@@ -19,13 +17,6 @@ struct StartArguments {
   uint32_t attempts = 1;
   double share = 1;
 };
-
-uint64_t RandomId() {
-  std::random_device random;
-  uint64_t id = 0;
-  while (id == 0) id = uint64_t{random()} << 32 | random();
-  return id;
-}
 
 absl::Status Start(Context& context, const StartArguments& arguments) {
   v1::StartEvalRequest request;
@@ -110,8 +101,8 @@ void AddEvals(Commands* commands) {
   auto start_arguments = std::make_shared<StartArguments>();
   auto* start = eval->add_subcommand("start", "Evaluates a version: each task so many times");
   start->add_option("SOURCE", start_arguments->source, "A source of purpose eval")->required();
-  start->add_option("--id", start_arguments->run,
-                    "Own id of the run: the same again starts nothing");
+  AddNumber(start, "--id", &start_arguments->run,
+            "Own id of the run: the same again starts nothing");
   start_arguments->has_version = start->add_option("--policy-version", start_arguments->version,
                                                    "A published version; else the newest");
   start->add_option("--branch", start_arguments->branch, "Branch of the version")
@@ -126,7 +117,7 @@ void AddEvals(Commands* commands) {
 
   auto show_arguments = std::make_shared<ShowArguments>();
   auto* show = eval->add_subcommand("show", "What an evaluation has found so far");
-  show->add_option("EVAL", show_arguments->run, "Its id, from eval start")->required();
+  AddNumber(show, "EVAL", &show_arguments->run, "Its id, from eval start")->required();
   show->add_option("--wait", show_arguments->wait_s, "Seconds to wait for its end")
       ->check(CLI::NonNegativeNumber);
   commands->On(show, [show_arguments](Context& c) { return Show(c, *show_arguments); });

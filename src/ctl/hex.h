@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "ctl/usage.h"
 
 namespace forebay::ctl {
 
@@ -22,9 +23,9 @@ inline absl::StatusOr<uint64_t> ParseHex(const char* option, const std::string& 
                       : c >= 'a' && c <= 'f'                      ? c - 'a' + 10
                                                                   : -1;
     if (digit < 0 || read++ == 16) {
-      return absl::InvalidArgumentError(absl::StrCat(option, ": is '", text,
-                                                     "', must be 16 hex digits as `buffer-ctl ",
-                                                     list, "` shows them"));
+      return UsageError(absl::StrCat(option, ": is '", text,
+                                     "', must be 16 hex digits as `buffer-ctl ", list,
+                                     "` shows them"));
     }
     value = value << 4 | static_cast<uint64_t>(digit);
   }

@@ -6,6 +6,7 @@
 
 #include "ctl/sources.h"
 #include "ctl/task_lines.h"
+#include "ctl/usage.h"
 
 namespace forebay::ctl {
 namespace {
@@ -32,7 +33,7 @@ absl::Status PrepareSource(const Context& context, const Arguments& arguments) {
     settings.push_back(absl::StrCat("group_size=", arguments.group_size));
   settings.insert(settings.end(), arguments.settings.begin(), arguments.settings.end());
   if (!arguments.create && !settings.empty()) {
-    return absl::InvalidArgumentError("settings of the source need --create");
+    return UsageError("settings of the source need --create");
   }
   if (!arguments.create) return absl::OkStatus();
   return PutSource(context, arguments.source, settings, true).status();

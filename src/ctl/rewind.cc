@@ -1,6 +1,4 @@
 // buffer-ctl rewind, snapshot
-#include <random>
-
 #include "base/units.h"
 #include "ctl/command.h"
 #include "forebay/v1/admin.pb.h"
@@ -14,13 +12,6 @@ struct RewindArguments {
   std::string why;
   uint64_t request_id = 0;
 };
-
-uint64_t RandomId() {
-  std::random_device random;
-  uint64_t id = 0;
-  while (id == 0) id = uint64_t{random()} << 32 | random();
-  return id;
-}
 
 absl::Status Rewind(Context& context, const RewindArguments& arguments) {
   v1::RewindRequest request;
@@ -73,11 +64,11 @@ void AddRewind(Commands* commands) {
   auto arguments = std::make_shared<RewindArguments>();
   auto* rewind = commands->root()->add_subcommand(
       "rewind", "Takes back the steps after one, and begins a new branch of versions there");
-  rewind->add_option("STEP", arguments->step, "The last step that stays; 0: none")->required();
+  AddNumber(rewind, "STEP", &arguments->step, "The last step that stays; 0: none")->required();
   rewind->add_flag("--replay", arguments->replay,
                    "Serve those steps again as they were, instead of dropping their rollouts");
   rewind->add_option("--why", arguments->why, "For the daemon's log");
-  rewind->add_option("--id", arguments->request_id, "Of an earlier try, to ask again")
+  AddNumber(rewind, "--id", &arguments->request_id, "Of an earlier try, to ask again")
       ->check(CLI::Range(uint64_t{1}, UINT64_MAX));
   commands->On(rewind, [arguments](Context& c) { return Rewind(c, *arguments); });
 

@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "ctl/column_values.h"
+#include "ctl/usage.h"
 
 namespace forebay::ctl {
 namespace {
@@ -28,8 +29,8 @@ absl::StatusOr<double> ParseBound(std::string_view text, std::string_view bound)
   double value = 0;
   const absl::string_view number = absl::StripAsciiWhitespace({text.data(), text.size()});
   if (absl::SimpleAtod(number, &value) && std::isfinite(value)) return value;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--reward: '", std::string(bound), "' must be <, <=, >, >= or = and a finite number"));
+  return UsageError(absl::StrCat("--reward: '", std::string(bound),
+                                 "' must be <, <=, >, >= or = and a finite number"));
 }
 
 // A column with one float a row: log-probabilities, values, advantages.

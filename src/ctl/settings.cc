@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "ctl/json.h"
+#include "ctl/usage.h"
 
 namespace forebay::ctl {
 namespace {
@@ -15,8 +16,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
 absl::Status Wrong(const std::string& name, const std::string& value, std::string_view wants) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, ": is '", value, "', must be ", std::string(wants)));
+  return UsageError(absl::StrCat(name, ": is '", value, "', must be ", std::string(wants)));
 }
 
 std::string Names(const google::protobuf::Descriptor& descriptor) {
@@ -95,9 +95,8 @@ absl::Status Set(Message* message, const std::string& path, const std::string& n
   const std::pair<std::string, std::string> parts = absl::StrSplit(path, absl::MaxSplits('.', 1));
   const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(parts.first);
   if (field == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": there is no setting '", parts.first,
-                     "'; there are: ", Names(*message->GetDescriptor())));
+    return UsageError(absl::StrCat(name, ": there is no setting '", parts.first,
+                                   "'; there are: ", Names(*message->GetDescriptor())));
   }
   if (field->is_map()) {
     // SourceSettings has one map: the rewards' weights.
@@ -125,12 +124,12 @@ absl::Status ApplySettings(const std::vector<std::string>& assignments,
   for (const std::string& assignment : assignments) {
     const size_t equals = assignment.find('=');
     if (equals == std::string::npos || equals == 0) {
-      return absl::InvalidArgumentError(
+      return UsageError(
           absl::StrCat("'", assignment, "' is no setting: write NAME=VALUE, as in group_size=16"));
     }
     const std::string name = assignment.substr(0, equals);
     const std::string field = name.substr(0, name.find('.'));
-    if (field == "name") return absl::InvalidArgumentError("name: a source keeps its name");
+    if (field == "name") return UsageError("name: a source keeps its name");
     if (auto status = Set(settings, name, name, assignment.substr(equals + 1)); !status.ok()) {
       return status;
     }

@@ -1,5 +1,6 @@
 // buffer-ctl tasks, quarantine, requeue
 #include "ctl/command.h"
+#include "ctl/usage.h"
 #include "forebay/v1/admin.pb.h"
 
 namespace forebay::ctl {
@@ -47,8 +48,7 @@ struct NameArguments {
 absl::Status Change(Context& context, const char* method, const char* done,
                     const NameArguments& arguments) {
   if (arguments.ids.empty() && !arguments.all) {
-    return absl::InvalidArgumentError(
-        "name tasks by their ids, or all quarantined ones with --all");
+    return UsageError("name tasks by their ids, or all quarantined ones with --all");
   }
   v1::TaskNamesRequest request;
   request.set_source(arguments.source);
@@ -87,7 +87,7 @@ void AddTasks(Commands* commands) {
       ->capture_default_str();
   commands->On(tasks, [arguments](Context& c) {
     if (arguments->source.empty()) {
-      return absl::Status(absl::InvalidArgumentError("name the source with --source"));
+      return UsageError("name the source with --source");
     }
     return List(c, *arguments);
   });

@@ -6,6 +6,7 @@
 #include "absl/time/clock.h"
 #include "base/units.h"
 #include "ctl/command.h"
+#include "ctl/usage.h"
 #include "forebay/v1/admin.pb.h"
 
 namespace forebay::ctl {
@@ -146,7 +147,7 @@ void AddVerify(Commands* commands) {
   commands->On(verify, [arguments](Context& c) {
     if (!arguments->files.directory.empty()) return VerifyFiles(c, arguments->files);
     if (!arguments->files.segment_directory.empty()) {
-      return absl::Status(absl::InvalidArgumentError("--segments: goes with a DIRECTORY"));
+      return UsageError("--segments: goes with a DIRECTORY");
     }
     return VerifyDaemon(c, *arguments);
   });

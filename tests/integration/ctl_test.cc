@@ -199,7 +199,7 @@ TEST_F(CtlTest, SettingsChangeOneByOneAndTheOthersStay) {
   EXPECT_EQ(Ctl("resume math").code, 0);
   EXPECT_THAT(Ctl("sources").out, Not(HasSubstr("paused")));
   const Said wrong = Ctl("sources set math late=never");
-  EXPECT_EQ(wrong.code, 1);
+  EXPECT_EQ(wrong.code, 2);
   EXPECT_THAT(wrong.err, AllOf(HasSubstr("late: is 'never'"), HasSubstr("baseline_only")));
   EXPECT_THAT(Ctl("sources set math no_such=1").err, HasSubstr("group_size"));
   EXPECT_EQ(Ctl("sources set other group_size=1").code, 1);
@@ -230,7 +230,7 @@ TEST_F(CtlTest, QuarantinedTasksAreListedAndRequeued) {
               AllOf(HasSubstr("task-1"), HasSubstr("task-3"), Not(HasSubstr("task-2"))));
   EXPECT_THAT(Ctl("requeue math task-1").out, HasSubstr("1 task requeued"));
   EXPECT_THAT(Ctl("requeue math --all").out, HasSubstr("1 task requeued"));
-  EXPECT_EQ(Ctl("requeue math").code, 1);
+  EXPECT_EQ(Ctl("requeue math").code, 2);
   EXPECT_THAT(Ctl("tasks -s math --filter quarantined").out, HasSubstr("no such tasks"));
 }
 

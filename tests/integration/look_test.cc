@@ -131,10 +131,11 @@ TEST_F(LookTest, AWrongChoiceIsNamed) {
   Start();
   EXPECT_EQ(CtlLine("rollouts --flag purple").code, 2);
   const Said reward = Ctl({"rollouts", "--reward", "about 1"});
-  EXPECT_EQ(reward.code, 1);
+  EXPECT_EQ(reward.code, 2);
   EXPECT_THAT(reward.err, AllOf(HasSubstr("--reward: 'about 1'"), HasSubstr("finite number")));
   EXPECT_THAT(CtlLine("rollouts -s nowhere").err, HasSubstr("'nowhere' is not a source"));
   EXPECT_THAT(CtlLine("inspect rollout xyz").err, HasSubstr("ID: is 'xyz'"));
+  EXPECT_EQ(CtlLine("inspect rollout xyz").code, 2);
   EXPECT_THAT(CtlLine("inspect rollout 0000000000000000").err, HasSubstr("trained or dropped"));
   EXPECT_EQ(CtlLine("inspect").code, 2);
   EXPECT_EQ(CtlLine("inspect segment").code, 2);
@@ -235,7 +236,7 @@ TEST_F(LookTest, ARunningDaemonVerifiesItsPayloads) {
               AllOf(StartsWith("DAMAGED: 1 payloads"), HasSubstr("3 payloads of "),
                     HasSubstr("damage: " + FilesIn("segments")[0].string()), HasSubstr("crc")));
   EXPECT_EQ(CtlLine("verify --show -o json").code, 10);
-  EXPECT_EQ(CtlLine("verify --segments /tmp").code, 1);
+  EXPECT_EQ(CtlLine("verify --segments /tmp").code, 2);
   EXPECT_EQ(CtlLine("verify --rate 0").code, 2);
 }
 
