@@ -106,6 +106,9 @@ struct RunStatus {
   uint64_t retained_bytes = 0;  // of committed steps that stay for a rewind
   uint64_t retained_bytes_max = 0;
   uint64_t oldest_replay = 0;  // the oldest step to go back to with replay
+  uint64_t kept_rollouts = 0;  // of committed steps, that stay for people
+  uint64_t kept_bytes = 0;
+  uint64_t kept_bytes_max = 0;
   std::vector<std::string> waits;
 };
 

@@ -28,6 +28,8 @@ class Status:
     train_version: Version
     checkpoint: int
     retained_bytes: int
+    kept_rollouts: int
+    kept_bytes: int
     oldest_replay: int
     actors: int
     leases: int
@@ -64,6 +66,8 @@ def status_of(m: wire.GetStatusResponse) -> Status:
         train_version=version_of(m.train_version),
         checkpoint=m.checkpoint,
         retained_bytes=m.retained_bytes,
+        kept_rollouts=m.kept_rollouts,
+        kept_bytes=m.kept_bytes,
         oldest_replay=m.oldest_replay,
         actors=m.actors,
         leases=m.leases,

@@ -118,6 +118,9 @@ absl::StatusOr<RunStatus> Admin::Status(const CallOptions& options) const {
                    .retained_bytes = r->retained_bytes(),
                    .retained_bytes_max = r->retained_bytes_max(),
                    .oldest_replay = r->oldest_replay(),
+                   .kept_rollouts = r->kept_rollouts(),
+                   .kept_bytes = r->kept_bytes(),
+                   .kept_bytes_max = r->kept_bytes_max(),
                    .waits = {r->waits().begin(), r->waits().end()}};
 }
 

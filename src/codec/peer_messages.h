@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "codec/keep_rule.h"
 #include "codec/source_settings.h"
 
 namespace forebay::codec {
@@ -90,18 +91,20 @@ struct StepCommitted {
   Revision revision;
   PolicyVersion next;
   bool retain = false;  // its payloads stay until StepsReleased or StepsCovered
+  KeepRule keep;        // of those that do not, the shard's part
   template <class A>
   void Fields(A& a) {
-    a(step, revision, next, retain);
+    a(step, revision, next, retain, keep);
   }
 };
 
 // The payloads of committed steps up to this one may go: there is no more room for them.
 struct StepsReleased {
   StepId step;
+  KeepRule keep;
   template <class A>
   void Fields(A& a) {
-    a(step);
+    a(step, keep);
   }
 };
 
@@ -109,9 +112,10 @@ struct StepsReleased {
 // rewind goes back before it.
 struct StepsCovered {
   StepId step;
+  KeepRule keep;
   template <class A>
   void Fields(A& a) {
-    a(step);
+    a(step, keep);
   }
 };
 

@@ -211,8 +211,9 @@ void AddRolloutOptions(CLI::App* command, RolloutChoice* choice) {
   command
       ->add_option("--state", choice->state,
                    "held: in an open group; ready: its group waits for a step; reserved: in a "
-                   "step (default: these three); trained: in a committed step, kept for a rewind")
-      ->check(CLI::IsMember({"held", "ready", "reserved", "trained"}));
+                   "step (default: these three); trained: in a committed step, there for a rewind; "
+                   "kept: of a committed step, there for people to look at")
+      ->check(CLI::IsMember({"held", "ready", "reserved", "trained", "kept"}));
   command->add_option("--reward", choice->reward,
                       "Bounds of the training reward: '<0.1', '>=0.5,<0.9', '=1'");
   command

@@ -46,6 +46,10 @@ void Print(const v1::GetStatusResponse& s, std::ostream& out) {
                         ? ""
                         : absl::StrCat(" on version ", Version(s.train_version()))));
   line("checkpoint", Checkpoint(s));
+  if (s.kept_bytes_max() > 0 || s.kept_rollouts() > 0) {
+    line("kept", absl::StrCat(s.kept_rollouts(), " rollouts of committed steps for people, ",
+                              BytesText(s.kept_bytes()), " of ", BytesText(s.kept_bytes_max())));
+  }
   line("actors", absl::StrCat(s.actors(), ", ", s.leases(), " attempts in flight"));
   line("groups",
        absl::StrCat(s.groups_open(), " open, ", s.groups_ready(), " ready, ", s.groups_reserved(),

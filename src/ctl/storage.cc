@@ -40,6 +40,10 @@ void PrintPayloads(const v1::GetStorageResponse& s, std::ostream& out) {
   Line("memory", memory, out);
   Line("contents", absl::StrCat(BytesText(s.content_bytes()), " of tasks"), out);
   if (!s.durable()) return;
+  Line("kept",
+       absl::StrCat(s.kept_payloads(), " of the payloads are kept for people: ",
+                    BytesText(s.kept_bytes()), " of ", BytesText(s.kept_bytes_max())),
+       out);
   const auto& g = s.segments();
   Line(
       "files",

@@ -176,9 +176,10 @@ struct CommitStep {
   Revision revision;
   // Payloads of committed steps that stay for a rewind; what Propose finds in the configuration.
   uint64_t retention_bytes_max = 0;
+  codec::KeepRule keep;  // likewise, for people to look at
   template <class A>
   void Fields(A& a) {
-    a(generation, step, revision, retention_bytes_max);
+    a(generation, step, revision, retention_bytes_max, keep);
   }
 };
 

@@ -40,9 +40,10 @@ absl::Status State::Run(const CommitStep& c, Tag tag, Effects* effects) {
   }
   step.payload_bytes = 0;
   for (const HeldRollout& rollout : step.rollouts) step.payload_bytes += rollout.payload_bytes;
+  SetKeep(c.keep);
   step.retained = MakeRoom(step, c.retention_bytes_max, effects);
   step.served_again = false;
-  SendToAll(codec::StepCommitted{step.step, step.revision, step.next_version, step.retained},
+  SendToAll(codec::StepCommitted{step.step, step.revision, step.next_version, step.retained, keep_},
             effects);
   ++counters_.steps_committed;
   counters_.groups_committed += step.totals.groups;

@@ -13,6 +13,9 @@ void Primary::Propose(uint64_t now_ms, Tag tag, Command command, Output* output)
   (void)now_ms;
   if (auto* commit = std::get_if<CommitStep>(&command)) {
     commit->retention_bytes_max = retention_bytes_max_;
+    commit->keep = keep_;
+  } else if (auto* checkpoint = std::get_if<CheckpointStep>(&command)) {
+    checkpoint->keep = keep_;
   }
   if (auto* attach = std::get_if<AttachTrainer>(&command)) {
     attach->first_generation = first_generation_;

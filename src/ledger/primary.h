@@ -57,6 +57,8 @@ class Primary {
   // Whether the store has no room for more payloads: while that lasts, committed steps let theirs
   // go, the older half of the bytes at a time.
   void SetStoreFull(uint64_t now_ms, bool full);
+  // Those that stay for people to look at, over all shards.
+  void SetKeep(const codec::KeepRule& keep) { keep_ = keep; }
   // Memory for the payloads of rollouts; 0: no limit is known.
   void SetPayloadBytesMax(uint64_t bytes) { payload_bytes_max_ = bytes; }
   // Groups that the step waits for; when it counts tokens, by the size of those that it has.
@@ -125,6 +127,7 @@ class Primary {
   uint64_t trim_due_ms_ = 0;  // while it is full
   // A TrimRetained was put out and is not applied yet.
   bool trimming_ = false;
+  codec::KeepRule keep_;
   // A RequestGroups was put out and is not applied yet.
   bool asking_ = false;
 };

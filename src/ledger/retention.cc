@@ -29,10 +29,16 @@ absl::Status State::Run(const CheckpointStep& c, Tag tag, Effects* effects) {
     for (auto& [id, step] : steps_) {
       if (id <= c.step && step.retained) ReleasePlan(step);
     }
-    SendToAll(codec::StepsCovered{c.step}, effects);
+    SetKeep(c.keep);
+    SendToAll(codec::StepsCovered{c.step, keep_}, effects);
   }
   Answer(tag, CheckpointReply{absl::OkStatus(), checkpoint_.step}, effects);
   return absl::OkStatus();
+}
+
+void State::SetKeep(const codec::KeepRule& rule) {
+  keep_ = rule;
+  keep_.bytes_max /= options_.shards;
 }
 
 uint64_t State::retained_bytes() const {
@@ -64,7 +70,7 @@ void State::Release(StepId last, Effects* effects) {
     ReleasePlan(step);
     ++counters_.steps_released;
   }
-  SendToAll(codec::StepsReleased{last}, effects);
+  SendToAll(codec::StepsReleased{last, keep_}, effects);
 }
 
 bool State::MakeRoom(const Step& step, uint64_t bytes_max, Effects* effects) {

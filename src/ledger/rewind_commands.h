@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/ids.h"
+#include "codec/keep_rule.h"
 
 namespace forebay::ledger {
 
@@ -14,9 +15,10 @@ namespace forebay::ledger {
 struct CheckpointStep {
   Generation generation;
   StepId step;
+  codec::KeepRule keep;  // what Propose finds in the configuration
   template <class A>
   void Fields(A& a) {
-    a(generation, step);
+    a(generation, step, keep);
   }
 };
 

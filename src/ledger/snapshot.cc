@@ -1,4 +1,4 @@
-// The bytes of a ledger. Format 2.
+// The bytes of a ledger.
 #include "base/check.h"
 #include "base/hash.h"
 #include "ledger/state.h"
@@ -6,14 +6,14 @@
 namespace forebay::ledger {
 namespace {
 
-constexpr uint32_t kFormat = 3;
+constexpr uint32_t kFormat = 4;
 
 }  // namespace
 
 template <class A>
 void State::Fields(A& a) {
   a(sources_, channels_, generation_, mesh_, places_, displaced_, steps_, next_step_,
-    committed_version_, last_request_, checkpoint_, branch_begin_, newest_revision_,
+    committed_version_, last_request_, checkpoint_, keep_, branch_begin_, newest_revision_,
     fenced_revision_, rewinds_, versions_, published_, pending_, announcements_,
     rollouts_since_published_, measured_rollouts_, adoptions_, adoption_reports_, counters_);
 }

@@ -189,6 +189,7 @@ class State {
   // Of the committed steps up to this one.
   void Release(StepId last, Effects* effects);
   void ReleasePlan(Step& step);
+  void SetKeep(const codec::KeepRule& rule);
   const PastRewind* FindRewind(uint64_t request_id) const;
   // The version that the step made, wherever a rewind can go back to.
   PolicyVersion VersionAfter(StepId step) const;
@@ -225,6 +226,7 @@ class State {
   PolicyVersion committed_version_;
   uint64_t last_request_ = 0;
   Checkpoint checkpoint_;
+  codec::KeepRule keep_;            // a shard's part of what was said last
   PolicyVersion branch_begin_;      // the version that the current branch began with
   Revision newest_revision_;        // ever given to a step
   Revision fenced_revision_;        // of the old branches: later plans have a later one

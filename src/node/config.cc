@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <set>
@@ -68,6 +69,25 @@ absl::Status SetNumber(const ConfigEntry& entry, std::string_view value, uint64_
   return absl::OkStatus();
 }
 
+// Of a whole, 0 to 1.
+absl::Status SetShare(const ConfigEntry& entry, std::string_view value, double* out) {
+  std::string_view text = value;
+  double whole = 1;
+  if (!text.empty() && text.back() == '%') {
+    text.remove_suffix(1);
+    whole = 100;
+  }
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(number)) {
+    return Refuse(entry, value, "must be a share, as 0.01 or 1%");
+  }
+  if (number < 0) return Refuse(entry, value, "the least is 0");
+  if (number > whole) return Refuse(entry, value, "the limit is 1");
+  *out = number / whole;
+  return absl::OkStatus();
+}
+
 absl::Status SetEntry(const ConfigEntry& entry, std::string_view value, Config* config) {
   if (const auto* text = std::get_if<std::string Config::*>(&entry.field)) {
     if (!entry.choices.empty() && std::ranges::find(entry.choices, value) == entry.choices.end()) {
@@ -83,6 +103,9 @@ absl::Status SetEntry(const ConfigEntry& entry, std::string_view value, Config* 
     if (value != "true" && value != "false") return Refuse(entry, value, "must be true or false");
     config->** flag = value == "true";
     return absl::OkStatus();
+  }
+  if (const auto* share = std::get_if<double Config::*>(&entry.field)) {
+    return SetShare(entry, value, &(config->**share));
   }
   return SetNumber(entry, value, &(config->*std::get<uint64_t Config::*>(entry.field)));
 }
@@ -165,6 +188,9 @@ std::string Get(const Config& config, const ConfigEntry& entry) {
   if (const auto* text = std::get_if<std::string Config::*>(&entry.field)) return config.**text;
   if (const auto* flag = std::get_if<bool Config::*>(&entry.field)) {
     return config.**flag ? "true" : "false";
+  }
+  if (const auto* share = std::get_if<double Config::*>(&entry.field)) {
+    return absl::StrCat(config.**share);
   }
   return absl::StrCat(config.*std::get<uint64_t Config::*>(entry.field));
 }

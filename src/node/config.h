@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "codec/keep_rule.h"
 
 namespace forebay::node {
 
@@ -43,6 +44,9 @@ struct Config {
   uint64_t storage_gc_grace_ms = 60'000;
   uint64_t storage_reserve_bytes = uint64_t{1} << 30;
   uint64_t storage_retention_bytes_max = uint64_t{16} << 30;
+  double retain_sample = 0.01;
+  bool retain_flagged = true;
+  uint64_t retain_bytes_max = uint64_t{1} << 30;
   uint64_t limits_rollout_bytes_max = uint64_t{1} << 30;
   uint64_t limits_frame_bytes_max = uint64_t{4} << 20;
   uint64_t limits_stream_bytes_max = uint64_t{32} << 20;
@@ -64,6 +68,9 @@ struct Config {
   uint64_t retention_bytes_max() const {
     return storage_directory.empty() ? 0 : storage_retention_bytes_max;
   }
+  codec::KeepRule keep() const {
+    return {retain_sample, retain_flagged, storage_directory.empty() ? 0 : retain_bytes_max};
+  }
   // What is kept back for groups that are about to complete; a sixteenth of the whole unless it is
   // set.
   uint64_t completion_reserve_bytes() const {
@@ -72,10 +79,11 @@ struct Config {
   }
 };
 
-enum class ConfigKind : uint8_t { kText, kChoice, kSwitch, kCount, kBytes, kMilliseconds };
+enum class ConfigKind : uint8_t { kText, kChoice, kSwitch, kShare, kCount, kBytes, kMilliseconds };
 
 struct ConfigEntry {
-  using Field = std::variant<std::string Config::*, bool Config::*, uint64_t Config::*>;
+  using Field =
+      std::variant<std::string Config::*, bool Config::*, double Config::*, uint64_t Config::*>;
   const char* name;  // "memory.payload_bytes_max"
   ConfigKind kind;
   Field field;
@@ -95,8 +103,8 @@ const std::vector<ConfigEntry>& ConfigEntries();
 
 // The value as text that Set takes.
 std::string Get(const Config& config, const ConfigEntry& entry);
-// Bytes take the units KiB, MiB, GiB, TiB; times take ms, s, min, h. NotFound for an unknown name,
-// with the nearest known one.
+// Bytes take the units KiB, MiB, GiB, TiB; times take ms, s, min, h; shares may end with %.
+// NotFound for an unknown name, with the nearest known one.
 absl::Status Set(std::string_view name, std::string_view value, Config* config);
 // What no single entry can say: relations between them. Call when all are set.
 absl::Status Validate(const Config& config);

@@ -94,6 +94,16 @@ std::vector<ConfigEntry> StorageEntries() {
        "Bytes of committed steps that stay on disk for a rewind with replay until a checkpoint "
        "covers them; beyond it the oldest step's go, and such a rewind takes fresh rollouts. 0: "
        "they go with the commit, as they always do without storage.directory.",
+       0, 1024 * kTiB},
+      {"retain.sample", K::kShare, &C::retain_sample, kChangeable,
+       "Share of the rollouts of committed steps that stay on disk for people to look at, when all "
+       "else of their steps went; with storage.directory alone."},
+      {"retain.flagged", K::kSwitch, &C::retain_flagged, kChangeable,
+       "Keep so, besides, those that are truncated or aborted."},
+      {"retain.bytes_max", K::kBytes, &C::retain_bytes_max, kChangeable,
+       "Bytes of rollouts that are kept so; beyond it the oldest go. 0: none are kept. A file of "
+       "rollouts stays as long as one in it does, so that they may hold many times as much of the "
+       "disk: see checkpoints.md.",
        0, 1024 * kTiB}};
 }
 

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/ids.h"
+#include "codec/keep_rule.h"
 
 namespace forebay::node {
 
@@ -38,6 +39,8 @@ class DeadBytes {
   virtual uint64_t RetentionBytesMax() const { return 0; }
   // Whether there is no room for more payloads on the disk.
   virtual bool StoreFull() const { return false; }
+  // ... and which of their rollouts stay for people, of whom there are so many bytes now.
+  virtual codec::KeepRule Keep(uint64_t) const { return {}; }
 };
 
 }  // namespace forebay::node

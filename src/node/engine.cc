@@ -58,6 +58,7 @@ absl::Status Engine::Ledger::Begin(Journal* journal, LogPosition applied) {
   loop.emplace(&state, log.get(), this, applied);
   loop->primary().SetRetentionBytesMax(engine->dead_->RetentionBytesMax());
   loop->primary().SetFirstGeneration(FirstGeneration(engine->options_.run));
+  loop->primary().SetKeep(engine->dead_->Keep(0));
   return absl::OkStatus();
 }
 
@@ -522,6 +523,9 @@ void Engine::TickAll() {
     ledger.SetPayloadBytesMax(dead_->PayloadBytesMax());
     ledger.SetRetentionBytesMax(dead_->RetentionBytesMax());
     ledger.SetStoreFull(now, dead_->StoreFull());
+    uint64_t kept_bytes = 0;
+    for (const auto& shard : shards_) kept_bytes += shard->kept_bytes;
+    ledger.SetKeep(dead_->Keep(kept_bytes));
     TickShards(free_bytes, ledger.HeldBack(free_bytes));
     ledger_.loop->Tick(now);
     ledger_.EndWaits(now);
@@ -533,6 +537,7 @@ void Engine::TickShards(uint64_t free_bytes, const std::vector<SourceId>& held_b
     shard->serial.Post([s = shard.get(), free_bytes = free_bytes / shards_.size(), held_back] {
       s->loop->primary().SetMemory(free_bytes, kExpectedRolloutBytes);
       s->loop->primary().HoldBack(held_back);
+      s->kept_bytes = s->state.kept_bytes();
       s->loop->Tick(NowMs());
     });
   }

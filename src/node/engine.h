@@ -215,8 +215,8 @@ class Engine {
     std::optional<ShardLoop> loop;  // from Begin on
     Calls<shard::Reply> calls;
     std::deque<absl::AnyInvocable<void()>> held;  // pushes that wait for the log
-    // Of each session the newest call whose round begins here.
-    absl::flat_hash_map<SessionId, std::shared_ptr<Ticket>> newest_calls;
+    absl::flat_hash_map<SessionId, std::shared_ptr<Ticket>> newest_calls;  // that begin here
+    std::atomic<uint64_t> kept_bytes{0};                                   // at the last tick
   };
 
   // An Acquire that goes round the shards.

@@ -41,7 +41,7 @@ void ListRollouts(ServiceContext* context, v1::ListRolloutsRequest request,
           node::ShardLoop& loop, uint64_t, uint64_t* at) mutable {
         for (size_t looked = 0; looked < kLookedAtMax && *at != UINT64_MAX; ++looked) {
           if (static_cast<uint32_t>(response->rollouts_size()) == size || left == 0) return false;
-          for (const auto& view : loop.state().Rollouts(at, 1)) {
+          for (const auto& view : filter.Next(loop.state(), at)) {
             --left;
             if (!filter.Matches(view)) continue;
             auto* out = response->add_rollouts();

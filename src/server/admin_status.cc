@@ -40,6 +40,9 @@ void Fill(const Observation& seen, v1::GetStatusResponse* out) {
   out->set_oldest_replay(seen.oldest_replay);
   out->set_retained_bytes(seen.retained_bytes);
   out->set_retained_bytes_max(seen.retained_bytes_max);
+  out->set_kept_rollouts(seen.kept_rollouts);
+  out->set_kept_bytes(seen.kept_bytes);
+  out->set_kept_bytes_max(seen.kept_bytes_max);
   out->set_payload_bytes(seen.payloads.budget.used_bytes);
   out->set_payload_bytes_max(seen.payloads.budget.bytes_max);
   out->set_actors(seen.actors_live);

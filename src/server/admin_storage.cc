@@ -68,6 +68,9 @@ void Fill(const Observation& seen, v1::GetStorageResponse* out) {
   out->set_cached_bytes(seen.storage.use.resident_bytes);
   out->set_wanted_bytes(seen.storage.use.wanted_bytes);
   out->set_content_bytes(seen.contents.arena_bytes);
+  out->set_kept_payloads(seen.kept_rollouts);
+  out->set_kept_bytes(seen.kept_bytes);
+  out->set_kept_bytes_max(seen.kept_bytes_max);
   for (const std::string& wait : StorageWaits(seen)) out->add_waits(wait);
 }
 

@@ -172,6 +172,7 @@ void Daemon::Apply(const node::Config& changed) {
   storage_->payloads()->budget().SetLimits(changed.memory_payload_bytes_max,
                                            changed.completion_reserve_bytes());
   storage_->SetRetentionBytesMax(changed.retention_bytes_max());
+  storage_->SetKeep(changed.keep());
   context_.renew_interval_ms = changed.renew_interval_ms;
   SetLogLevel(changed.log_level);
 }

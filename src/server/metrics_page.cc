@@ -265,6 +265,10 @@ void AddSteps(const Observation& seen, MetricFamilies* out) {
              D(seen.retained_bytes));
   out->Gauge("forebay_retained_bytes_limit", "storage.retention_bytes_max.",
              D(seen.retained_bytes_max));
+  out->Gauge("forebay_kept_rollouts", "Rollouts of committed steps that stay for people.",
+             D(seen.kept_rollouts));
+  out->Gauge("forebay_kept_bytes", "Their payloads.", D(seen.kept_bytes));
+  out->Gauge("forebay_kept_bytes_limit", "retain.bytes_max.", D(seen.kept_bytes_max));
   out->Gauge("forebay_retained_steps", "Committed steps that can be served again.",
              D(seen.retained_steps));
   out->Counter("forebay_rewinds_total", "Rewinds.", D(c.rewinds));

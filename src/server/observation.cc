@@ -71,6 +71,8 @@ void LookAtShard(node::ShardLoop& loop, LastSeen* last_seen, Observation* out) {
     seen = std::max(seen, loop.primary().LastSeen(view.session));
   }
   out->table_bytes += loop.state().memory_bytes();
+  out->kept_rollouts += loop.state().kept_rollouts();
+  out->kept_bytes += loop.state().kept_bytes();
   out->logs.push_back({absl::StrCat("shard-", loop.state().shard().value), loop.log_queue()});
 }
 
@@ -266,6 +268,7 @@ void Observe(ServiceContext* context, std::function<void(std::shared_ptr<Observa
     }
   }
   out->retained_bytes_max = context->storage->RetentionBytesMax();
+  out->kept_bytes_max = context->storage->KeptBytesMax();
   out->pushes_held = context->engine->pushes_held();
   out->contents = context->contents->use();
   out->process = ReadProcess();

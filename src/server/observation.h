@@ -98,6 +98,9 @@ struct Observation {
   uint64_t retained_bytes = 0;  // of committed steps
   uint64_t retained_steps = 0;
   uint64_t retained_bytes_max = 0;
+  uint64_t kept_rollouts = 0;  // of committed steps, for people
+  uint64_t kept_bytes = 0;
+  uint64_t kept_bytes_max = 0;
   PolicyVersion train_version;   // of the next step
   std::vector<StepFacts> steps;  // live ones, oldest first
   uint64_t next_step = 0;

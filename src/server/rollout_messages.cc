@@ -24,8 +24,9 @@ v1::RolloutStatus StatusToWire(shard::RolloutStatus status) {
   return v1::ROLLOUT_STATUS_UNSPECIFIED;
 }
 
-const char* Name(shard::GroupState state) {
-  switch (state) {
+const char* StateOf(const shard::RolloutView& view) {
+  if (view.kept) return "kept";
+  switch (view.state) {
     case shard::GroupState::kOpen:
       return "held";
     case shard::GroupState::kReady:
@@ -41,12 +42,12 @@ const char* Name(shard::GroupState state) {
 }
 
 absl::Status CheckState(const std::string& state) {
-  for (const char* known : {"", "held", "ready", "reserved", "trained"}) {
+  for (const char* known : {"", "held", "ready", "reserved", "trained", "kept"}) {
     if (state == known) return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
       absl::StrCat("state: is '", state.substr(0, 64),
-                   "'; held, ready, reserved, trained or '', which is all but trained"));
+                   "'; held, ready, reserved, trained, kept or '', which is the first three"));
 }
 
 absl::Status CheckBounds(const v1::ListRolloutsRequest& request) {
@@ -82,7 +83,7 @@ void ToWire(const ServiceContext& context, const CatalogSnapshot& catalog,
   out->set_task_id(WireTaskId(view.group.shard(), view.task));
   out->set_attempt_id(view.attempt.value);
   out->set_source(source == nullptr ? "" : source->settings.name);
-  out->set_state(Name(view.state));
+  out->set_state(StateOf(view));
   out->set_status(StatusToWire(view.status));
   out->set_reward(view.reward);
   out->set_rewarded(view.rewarded);
@@ -102,7 +103,7 @@ std::optional<shard::RolloutView> FindRollout(const shard::State& state, Rollout
   // Where the list of rollouts has it, if it is there.
   uint64_t place = rollout.slot();
   const std::vector<shard::RolloutView> views = state.Rollouts(&place, 1);
-  if (views.empty() || views[0].rollout != rollout) return std::nullopt;
+  if (views.empty() || views[0].rollout != rollout) return state.FindKept(rollout);
   return views[0];
 }
 
@@ -137,10 +138,15 @@ absl::StatusOr<RolloutFilter> RolloutFilter::Make(const ServiceContext& context,
   return filter;
 }
 
+std::vector<shard::RolloutView> RolloutFilter::Next(const shard::State& state,
+                                                    uint64_t* cursor) const {
+  return request_.state() == "kept" ? state.Kept(cursor, 1) : state.Rollouts(cursor, 1);
+}
+
 bool RolloutFilter::InState(const shard::RolloutView& view) const {
   if (source_.has_value() && view.task.source() != *source_) return false;
   if (request_.state().empty()) return view.state != shard::GroupState::kTrained;
-  return request_.state() == Name(view.state);
+  return request_.state() == StateOf(view);
 }
 
 bool RolloutFilter::RewardMatches(const shard::RolloutView& view) const {

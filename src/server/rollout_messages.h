@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "forebay/v1/admin.pb.h"
@@ -27,6 +28,8 @@ class RolloutFilter {
                                             const CatalogSnapshot& catalog,
                                             const v1::ListRolloutsRequest& request);
 
+  // The next of those among which the list looks, from `*cursor` on; see State::Rollouts.
+  std::vector<shard::RolloutView> Next(const shard::State& state, uint64_t* cursor) const;
   bool Matches(const shard::RolloutView& view) const;
   // The list asks for those whose bytes are lost, and this one's are.
   bool Lost(const shard::RolloutView& view) const;

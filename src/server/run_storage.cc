@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/sync.h"
 #include "base/units.h"
+#include "node/kept_bytes.h"
 #include "server/log.h"
 #include "storage/log_blocking.h"
 #include "storage/ram_payload_store.h"
@@ -66,6 +67,8 @@ uint64_t TaskContentHash(std::string_view payload, std::string_view attributes) 
 RunStorage::RunStorage(const node::Config& config, uint64_t run)
     : run_(run),
       retention_bytes_max_(config.retention_bytes_max()),
+      keep_(config.keep()),
+      segment_bytes_(config.storage_segment_bytes),
       directory_(config.storage_directory),
       contents_(config.memory_task_bytes_max) {}
 
@@ -278,6 +281,9 @@ void RunStorage::Tick() {
   }
   if (now < look_due_ms_) return;
   look_due_ms_ = now + kLookMs;
+  const storage::StoreUse use = segments_->store_use();
+  pinned_bytes_ = use.pinned_bytes;
+  live_bytes_ = use.live_bytes;
   LookForFiles();
 }
 
@@ -291,6 +297,17 @@ void RunStorage::LookAtTrouble() {
         {{"kind", trouble.kind}, {"what", trouble.what}, {"path", trouble.path}});
   }
   trouble_kind_ = std::move(trouble.kind);
+}
+
+codec::KeepRule RunStorage::Keep(uint64_t kept_bytes) const {
+  codec::KeepRule rule;
+  {
+    MutexLock lock(&keep_mutex_);
+    rule = keep_;
+  }
+  const uint64_t pinned_max = node::PinnedBytesMax(rule.bytes_max, segment_bytes_, live_bytes_);
+  rule.bytes_max = node::KeptBytesMax(rule.bytes_max, kept_bytes, pinned_bytes_, pinned_max);
+  return rule;
 }
 
 void RunStorage::LookForFiles() {

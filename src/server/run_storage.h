@@ -102,6 +102,16 @@ class RunStorage final : public node::DeadBytes {
   uint64_t RetentionBytesMax() const override { return retention_bytes_max_; }
   void SetRetentionBytesMax(uint64_t bytes) { retention_bytes_max_ = bytes; }
   bool StoreFull() const override { return segments_ != nullptr && segments_->full(); }
+  // As the configuration says, or less, when what is kept holds too much of the disk.
+  codec::KeepRule Keep(uint64_t kept_bytes) const override;
+  uint64_t KeptBytesMax() const {
+    MutexLock lock(&keep_mutex_);
+    return keep_.bytes_max;
+  }
+  void SetKeep(const codec::KeepRule& rule) {
+    MutexLock lock(&keep_mutex_);
+    keep_ = rule;
+  }
   uint64_t FreePayloadBytes() const override;
   // With a disk behind it memory limits no step.
   uint64_t PayloadBytesMax() const override {
@@ -123,6 +133,10 @@ class RunStorage final : public node::DeadBytes {
 
   uint64_t run_;
   std::atomic<uint64_t> retention_bytes_max_;
+  mutable Mutex keep_mutex_;
+  codec::KeepRule keep_ ABSL_GUARDED_BY(keep_mutex_);
+  const uint64_t segment_bytes_;
+  std::atomic<uint64_t> pinned_bytes_{0}, live_bytes_{0};  // at the last look
   std::string directory_;
   std::vector<std::string> notes_;
   std::vector<std::string> losses_;  // acknowledged, and not found at the start

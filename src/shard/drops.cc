@@ -3,7 +3,8 @@
 // A ready group goes on with the rollouts that are left, under the baseline that was fixed when it
 // completed; one with too few is dropped as short. In an incomplete group the attempt is done
 // again. What a step holds is for the ledger to give back: until then it may be trained, by ranks
-// that have its bytes already. What stays of a committed step is for the ledger to let go.
+// that have its bytes already. What stays of a committed step is for the ledger to let go; what is
+// kept of one for people to look at just goes.
 #include <algorithm>
 #include <map>
 
@@ -87,9 +88,13 @@ void Machine::Run(const DropDamaged& c, Tag tag, Effects* effects) {
   // A group's all at once, so that none of them is counted as short.
   std::map<uint32_t, std::vector<uint32_t>> by_group;
   std::map<StepId, std::vector<RolloutId>> of_steps;
+  std::vector<PayloadId> others;
   for (const DamagedPayload& lost : c.payloads) {
     const uint32_t r = MarkDamaged(lost, effects);
-    if (r == kNone) continue;
+    if (r == kNone) {
+      others.push_back(lost.payload);
+      continue;
+    }
     ++reply.count;
     const uint32_t group = tables_.attempt(tables_.rollout(r).attempt).group;
     if (OfAStep(tables_.group(group))) {
@@ -104,6 +109,10 @@ void Machine::Run(const DropDamaged& c, Tag tag, Effects* effects) {
   for (auto& [step, rollouts] : of_steps) {
     Send(codec::RolloutsLost{step, std::move(rollouts)}, effects);
   }
+  if (!others.empty()) {
+    std::ranges::sort(others);
+    reply.count += kept_.Drop(others, &effects->dead_payloads);
+  }
   AddReply(std::move(reply), tag, effects);
 }
 
@@ -117,6 +126,9 @@ absl::Status Machine::CheckDrop(const DropByOperator& c) const {
   }
   for (const RolloutId id : c.rollouts) {
     const uint32_t slot = tables_.Find(id);
+    if (const uint32_t kept = slot == kNone ? kept_.Find(id) : kNone; kept != kNone) {
+      if (kept_.table()[kept].task.source() == c.source) continue;
+    }
     const uint32_t group =
         slot == kNone ? kNone : tables_.attempt(tables_.rollout(slot).attempt).group;
     if (group == kNone || tables_.group(group).task.source() != c.source) {
@@ -149,6 +161,14 @@ void Machine::Run(const DropByOperator& c, Tag tag, Effects* effects) {
   std::map<uint32_t, std::vector<uint32_t>> by_group;
   for (const RolloutId id : c.rollouts) {
     const uint32_t r = tables_.Find(id);
+    if (r == kNone) {
+      // Perhaps named twice.
+      const uint32_t kept = kept_.Find(id);
+      if (kept == kNone) continue;
+      kept_.Drop(kept, &effects->dead_payloads);
+      ++reply.count;
+      continue;
+    }
     std::vector<uint32_t>& of_group = by_group[tables_.attempt(tables_.rollout(r).attempt).group];
     if (std::find(of_group.begin(), of_group.end(), r) == of_group.end()) of_group.push_back(r);
   }
@@ -159,7 +179,7 @@ void Machine::Run(const DropByOperator& c, Tag tag, Effects* effects) {
     const uint32_t group = sources_[c.source.value].ready.front();
     DropGroup(group, DropReason::kOperator, CloseReason::kOperator, effects);
   }
-  reply.count = before - counters.held;
+  reply.count += before - counters.held;
   AddReply(std::move(reply), tag, effects);
 }
 

@@ -230,6 +230,12 @@ std::string Machine::CheckInvariants() const {
     if (!result.empty()) return result;
   }
   if (broken = history_.Check(curriculum_); broken[0] != '\0') return broken;
+  if (broken = kept_.Check(options_.shard); broken[0] != '\0') return broken;
+  for (uint32_t slot = 0; slot < kept_.table().size(); ++slot) {
+    if (!kept_.table().InUse(slot)) continue;
+    if (curriculum_.task(kept_.table()[slot].task) == nullptr)
+      return "a kept rollout is of no task";
+  }
   uint64_t held = 0, retained = 0;
   for (uint32_t slot = 0; slot < tables_.rollouts().size(); ++slot) {
     if (!tables_.rollouts().InUse(slot)) continue;

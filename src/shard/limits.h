@@ -16,6 +16,8 @@ inline constexpr uint32_t kTaughtMax = 262'144;
 inline constexpr uint32_t kPutGroupsRemembered = 65'536;
 inline constexpr uint32_t kSessionsMax = 65'536;
 inline constexpr uint32_t kSessionTextMax = 256;
+// Rollouts of committed steps that stay for people to look at: under 15 MB.
+inline constexpr uint32_t kKeptMax = 100'000;
 // Evaluation runs that are kept, finished ones included.
 inline constexpr uint32_t kEvalRunsMax = 256;
 inline constexpr uint32_t kAssignmentsMax = 4'096;   // in one answer

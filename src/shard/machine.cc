@@ -35,6 +35,7 @@ uint64_t Machine::memory_bytes() const {
   uint64_t bytes = curriculum_.memory_bytes() + tables_.memory_bytes() + sessions_.memory_bytes();
   bytes += sources_.capacity() * sizeof(SourceState) + evals_.capacity() * sizeof(EvalRun);
   bytes += put_groups_.size() * 4 * sizeof(uint64_t) + history_.memory_bytes();
+  bytes += kept_.memory_bytes();
   return bytes;
 }
 

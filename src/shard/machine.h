@@ -24,6 +24,7 @@
 #include "shard/check_rollout.h"
 #include "shard/eval_run.h"
 #include "shard/history.h"
+#include "shard/kept.h"
 #include "shard/sessions.h"
 #include "shard/source_state.h"
 #include "shard/state.h"
@@ -53,6 +54,7 @@ class Machine {
   const codec::PeerInbox& inbox() const { return inbox_; }
   uint64_t payload_bytes() const { return payload_bytes_; }
   uint64_t retained_bytes() const { return retained_bytes_; }
+  const KeptRollouts& kept() const { return kept_; }
   uint64_t memory_bytes() const;
   const codec::SourceSettings& SettingsOf(SourceId source) const {
     const curriculum::Source* const found = curriculum_.source(source);
@@ -80,9 +82,7 @@ class Machine {
                         uint64_t new_groups_max) const;
   // What is wrong with each rollout of a group that was pushed whole; empty: nothing.
   std::vector<PushOutcome> CheckPutGroup(const PutGroup& c) const;
-  bool Remembers(uint64_t put_group_request) const {
-    return put_groups_.contains(put_group_request);
-  }
+  bool Remembers(uint64_t put_group) const { return put_groups_.contains(put_group); }
   absl::Status CheckEval(const StartEval& c) const;
   absl::Status CheckDrop(const DropByOperator& c) const;
   uint32_t FindEval(EvalRunId run) const;  // kNone: there is none
@@ -190,7 +190,6 @@ class Machine {
   void Send(codec::ToLedger message, Effects* effects);
   uint32_t YoungestOpen(const std::vector<SourceId>& spared) const;
   uint32_t StalestReady(const std::vector<SourceId>& spared) const;
-  StepHold* FindHold(StepId step);
   Verdict Judge(uint32_t rollout, const codec::SourceSettings& settings, uint32_t max_lag,
                 uint32_t train) const;
   bool Cull(uint32_t group, uint32_t max_lag, uint32_t train, Effects* effects);
@@ -202,7 +201,8 @@ class Machine {
   void GiveBack(uint32_t group, Effects* effects);
   void CommitGroup(uint32_t group, const codec::StepCommitted& m, Effects* effects);
   // A trained group's payloads go; and it is as it was before its step's commit.
-  void ReleaseGroup(uint32_t group, Effects* effects);
+  void ReleaseGroup(uint32_t group, const codec::KeepRule& keep, Effects* effects);
+  bool KeepForPeople(uint32_t rollout, const codec::KeepRule& keep, Effects* effects);
   void TakeBackGroup(uint32_t group, Revision revision);
   void DropHolds(StepId served_again, Effects* effects);
   void RaiseFloor(uint32_t number, Effects* effects);
@@ -224,6 +224,7 @@ class Machine {
   std::vector<EvalRun> evals_;
   std::vector<StepHold> holds_;     // by step; none is empty
   std::vector<StepHold> retained_;  // committed steps whose payloads stay, likewise
+  KeptRollouts kept_;
   History history_;
   std::vector<Unpublished> unpublished_;
   rollout::OrderList closed_;  // oldest first

@@ -51,6 +51,10 @@ void State::ForEachPayload(absl::FunctionRef<void(PayloadId)> payload,
     if (!tables.attempts().InUse(slot)) continue;
     if (const PayloadId id = tables.attempt(slot).partial; id != PayloadId()) payload(id);
   }
+  const auto& kept = machine_->kept().table();
+  for (uint32_t slot = 0; slot < kept.size(); ++slot) {
+    if (kept.InUse(slot)) payload(kept[slot].payload);
+  }
   for (const auto& source : machine_->curriculum().sources()) {
     const auto& tasks = source->tasks();
     for (uint32_t i = 0; i < tasks.size(); ++i) {
@@ -72,7 +76,52 @@ std::vector<DamagedPayload> State::FindPayloads(const std::vector<PayloadId>& pa
       if (id != PayloadId() && wanted.contains(id)) found.push_back({tables.IdOfAttempt(slot), id});
     }
   }
+  const auto& kept = machine_->kept().table();
+  for (uint32_t slot = 0; slot < kept.size(); ++slot) {
+    if (!kept.InUse(slot) || !wanted.contains(kept[slot].payload)) continue;
+    found.push_back({kept[slot].attempt, kept[slot].payload});
+  }
   return found;
+}
+
+namespace {
+
+RolloutView ViewOf(const KeptRecord& record) {
+  return {.rollout = record.rollout,
+          .group = record.group,
+          .task = record.task,
+          .attempt = record.attempt,
+          .state = GroupState::kTrained,
+          .kept = true,
+          .status = record.status,
+          .rewarded = record.rewarded,
+          .reward = record.reward,
+          .advantage = record.advantage,
+          .tokens = record.tokens,
+          .loss_tokens = record.loss_tokens,
+          .version = record.version,
+          .payload = record.payload,
+          .payload_bytes = record.payload_bytes,
+          .step = record.step};
+}
+
+}  // namespace
+
+std::vector<RolloutView> State::Kept(uint64_t* cursor, size_t limit) const {
+  std::vector<RolloutView> views;
+  const auto& kept = machine_->kept().table();
+  for (; *cursor < kept.size() && views.size() < limit; ++*cursor) {
+    const auto slot = static_cast<uint32_t>(*cursor);
+    if (kept.InUse(slot)) views.push_back(ViewOf(kept[slot]));
+  }
+  if (*cursor >= kept.size()) *cursor = UINT64_MAX;
+  return views;
+}
+
+std::optional<RolloutView> State::FindKept(RolloutId rollout) const {
+  const uint32_t slot = machine_->kept().Find(rollout);
+  if (slot == kNone) return std::nullopt;
+  return ViewOf(machine_->kept().table()[slot]);
 }
 
 std::optional<AttemptId> State::AttemptOf(RolloutId rollout) const {

@@ -15,7 +15,32 @@ using rollout::GroupRecord;
 using rollout::GroupState;
 using rollout::RolloutRecord;
 
-void Machine::ReleaseGroup(uint32_t slot, Effects* effects) {
+// False: it is for the caller to let its bytes go. Else they are named here from now on.
+bool Machine::KeepForPeople(uint32_t r, const codec::KeepRule& keep, Effects* effects) {
+  const RolloutRecord& rollout = tables_.rollout(r);
+  if (rollout.payload == PayloadId() || (rollout.flags & RolloutRecord::kDamaged)) return false;
+  const uint32_t slot = tables_.attempt(rollout.attempt).group;
+  const GroupRecord& group = tables_.group(slot);
+  const KeptRecord record{.rollout = tables_.IdOfRollout(r),
+                          .group = tables_.IdOfGroup(slot),
+                          .attempt = tables_.IdOfAttempt(rollout.attempt),
+                          .task = group.task,
+                          .step = group.step,
+                          .payload = rollout.payload,
+                          .payload_bytes = rollout.payload_bytes,
+                          .reward = rollout.reward,
+                          .advantage = rollout.advantage,
+                          .tokens = rollout.tokens,
+                          .loss_tokens = rollout.loss_tokens,
+                          .version = rollout.version,
+                          .status = rollout.status,
+                          .rewarded = (rollout.flags & RolloutRecord::kRewarded) != 0};
+  if (!Takes(keep, options_.run_seed, record)) return false;
+  kept_.Add(record, &effects->dead_payloads);
+  return true;
+}
+
+void Machine::ReleaseGroup(uint32_t slot, const codec::KeepRule& keep, Effects* effects) {
   const GroupRecord& group = tables_.group(slot);
   TrainedSum sum{group.task.source(), 1, group.held(), 0};
   LeaveList(slot);
@@ -23,7 +48,8 @@ void Machine::ReleaseGroup(uint32_t slot, Effects* effects) {
     const RolloutRecord& rollout = tables_.rollout(r);
     sum.tokens += rollout.tokens;
     retained_bytes_ -= rollout.payload_bytes;
-    if (rollout.payload != PayloadId()) effects->dead_payloads.push_back(rollout.payload);
+    const bool kept = KeepForPeople(r, keep, effects);
+    if (!kept && rollout.payload != PayloadId()) effects->dead_payloads.push_back(rollout.payload);
     tables_.RemoveRollout(r);
   });
   history_.AddTrained(group.step, sum);
@@ -32,12 +58,15 @@ void Machine::ReleaseGroup(uint32_t slot, Effects* effects) {
 
 void Machine::Run(const codec::StepsReleased& m, Effects* effects) {
   while (!retained_.empty() && retained_.front().step <= m.step) {
-    for (uint32_t slot : GroupsOf(tables_.groups(), retained_.front())) ReleaseGroup(slot, effects);
+    for (uint32_t slot : GroupsOf(tables_.groups(), retained_.front())) {
+      ReleaseGroup(slot, m.keep, effects);
+    }
   }
+  kept_.Trim(m.keep, &effects->dead_payloads);
 }
 
 void Machine::Run(const codec::StepsCovered& m, Effects* effects) {
-  Run(codec::StepsReleased{m.step}, effects);
+  Run(codec::StepsReleased{m.step, m.keep}, effects);
   history_.Cover(m.step);
 }
 

@@ -5,7 +5,7 @@
 namespace forebay::shard {
 namespace {
 
-constexpr uint32_t kFormat = 3;
+constexpr uint32_t kFormat = 4;
 
 }  // namespace
 
@@ -20,6 +20,7 @@ void Machine::Snapshot(codec::Writer& writer) const {
   history_.Snapshot(writer);
   writer(unpublished_, closed_, versions_, train_floor_, sequence_, payload_bytes_, retained_bytes_,
          prng_.state(), outbox_, inbox_, put_groups);
+  kept_.Snapshot(writer);
 }
 
 bool Machine::Restore(codec::Reader& reader) {
@@ -38,6 +39,7 @@ bool Machine::Restore(codec::Reader& reader) {
     ok = history_.Restore(reader);
     reader(unpublished_, closed_, versions_, train_floor_, sequence_, payload_bytes_,
            retained_bytes_, prng, outbox_, inbox_, put_groups);
+    ok = ok && kept_.Restore(reader);
   }
   prng_.set_state(prng);
   put_group_order_.assign(put_groups.begin(), put_groups.end());

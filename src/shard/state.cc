@@ -47,6 +47,8 @@ const codec::PeerOutbox& State::to_ledger() const { return machine_->outbox(); }
 uint64_t State::from_ledger() const { return machine_->inbox().last(); }
 uint64_t State::payload_bytes() const { return machine_->payload_bytes(); }
 uint64_t State::retained_bytes() const { return machine_->retained_bytes(); }
+uint64_t State::kept_bytes() const { return machine_->kept().payload_bytes(); }
+uint64_t State::kept_rollouts() const { return machine_->kept().size(); }
 uint64_t State::memory_bytes() const { return machine_->memory_bytes(); }
 std::string State::CheckInvariants() const { return machine_->CheckInvariants(); }
 

@@ -94,6 +94,7 @@ struct RolloutView {
   TaskId task;
   AttemptId attempt;
   GroupState state = GroupState::kOpen;
+  bool kept = false;  // for people to look at: of a step whose payloads went
   RolloutStatus status = RolloutStatus::kFinished;
   bool rewarded = false;
   double reward = 0;
@@ -103,7 +104,7 @@ struct RolloutView {
   PolicyVersion version;  // the oldest
   PayloadId payload;
   uint64_t payload_bytes = 0;
-  StepId step;  // when reserved
+  StepId step;  // when reserved or trained
 };
 
 struct TaskView {
@@ -172,6 +173,9 @@ class State {
   // the end.
   std::vector<LeaseView> Leases(uint64_t* cursor, size_t limit) const;
   std::vector<RolloutView> Rollouts(uint64_t* cursor, size_t limit) const;
+  // Likewise those of committed steps that stay for people to look at, which are in no other list.
+  std::vector<RolloutView> Kept(uint64_t* cursor, size_t limit) const;
+  std::optional<RolloutView> FindKept(RolloutId rollout) const;
   // Of one source, in the order of adding.
   std::vector<TaskView> Tasks(SourceId source, uint64_t* cursor, size_t limit) const;
   // Whether the source has a task of this external id. Tasks never go.
@@ -194,10 +198,12 @@ class State {
   // What an attempt belongs to; nullopt when it is not known (any more). What decoding a push
   // needs.
   std::optional<TaskId> TaskOf(AttemptId attempt) const;
-  // Of rollouts that are held or reserved, partial attempts not counted; and of those of committed
-  // steps that stay for a rewind.
+  // Of rollouts that are held or reserved, partial attempts not counted; of those of committed
+  // steps that stay for a rewind; and of those that stay for people.
   uint64_t payload_bytes() const;
   uint64_t retained_bytes() const;
+  uint64_t kept_bytes() const;
+  uint64_t kept_rollouts() const;
   // Memory of all tables, task contents and payloads excluded; and what one rollout costs in them
   // at a group of `group_size`.
   uint64_t memory_bytes() const;

@@ -44,8 +44,6 @@ std::vector<uint32_t> GroupsOf(const GroupTable& groups, const StepHold& hold) {
   return slots;
 }
 
-StepHold* Machine::FindHold(StepId step) { return shard::FindHold(&holds_, step); }
-
 StepId Machine::StepOf(uint32_t group) const {
   const GroupRecord& record = tables_.group(group);
   const bool of_step =
@@ -236,7 +234,7 @@ void Machine::Run(const codec::Unreserve& m, Effects* effects) {
                         tables_.group(slot).step == m.step;
       if (held) slots.push_back(slot);
     }
-  } else if (const StepHold* hold = FindHold(m.step)) {
+  } else if (const StepHold* hold = FindHold(&holds_, m.step)) {
     // From the youngest on: each is put before those that came back already.
     uint32_t slot = hold->groups.tail();
     for (; slot != kNone; slot = rollout::OrderList::Previous(tables_.groups(), slot)) {
@@ -261,7 +259,12 @@ void Machine::CommitGroup(uint32_t slot, const codec::StepCommitted& m, Effects*
       retained_bytes_ += rollout.payload_bytes;
       if (rollout.payload != PayloadId()) effects->cold_payloads.push_back(rollout.payload);
     } else {
-      FreePayload(rollout.payload, rollout.payload_bytes, effects);
+      if (KeepForPeople(r, m.keep, effects)) {
+        payload_bytes_ -= rollout.payload_bytes;
+        effects->cold_payloads.push_back(rollout.payload);
+      } else {
+        FreePayload(rollout.payload, rollout.payload_bytes, effects);
+      }
       tables_.RemoveRollout(r);
     }
   });
@@ -286,18 +289,19 @@ void Machine::CommitGroup(uint32_t slot, const codec::StepCommitted& m, Effects*
 
 void Machine::Run(const codec::StepCommitted& m, Effects* effects) {
   std::vector<uint32_t> slots;
-  if (const StepHold* hold = FindHold(m.step)) slots = GroupsOf(tables_.groups(), *hold);
+  if (const StepHold* hold = FindHold(&holds_, m.step)) slots = GroupsOf(tables_.groups(), *hold);
   for (uint32_t slot : slots) {
     LeaveList(slot);
     CommitGroup(slot, m, effects);
   }
+  kept_.Trim(m.keep, &effects->dead_payloads);
   history_.Begin(m.step, curriculum_);
   if (m.next.branch == versions_.branch) RaiseFloor(m.next.number, effects);
   ReleaseCredits();
 }
 
 void Machine::Run(const codec::StepReplanned& m, Effects*) {
-  StepHold* hold = FindHold(m.step);
+  StepHold* hold = FindHold(&holds_, m.step);
   if (hold != nullptr) hold->revision = m.revision;
 }
 

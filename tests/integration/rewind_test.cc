@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <string>
 #include <thread>
 #include <vector>
@@ -17,6 +18,7 @@
 namespace forebay::integration {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 const client::StepSpec kSpec{.groups = 2, .token_budget = 60};
@@ -99,6 +101,18 @@ class RewindTest : public testing::Test {
     return sources.ok() && sources->size() == 1 ? (*sources)[0] : client::SourceState();
   }
 
+  // Rollouts that the shard counts as trained, once that is as it will be: it hears of a commit a
+  // moment later than the trainer.
+  uint64_t Trained(uint64_t expected) {
+    const absl::Time until = absl::Now() + absl::Seconds(20) * Slowness();
+    uint64_t trained = Source().trained;
+    while (trained != expected && absl::Now() < until) {
+      absl::SleepFor(absl::Milliseconds(2));  // poll: nobody tells when a shard has heard
+      trained = Source().trained;
+    }
+    return trained;
+  }
+
   const RunDirectory directory;
   World world;
   std::unique_ptr<client::Actor> actor;
@@ -143,21 +157,21 @@ TEST_F(RewindTest, ReplayServesTheSameBytesAndFreshGeneratesNewOnes) {
   EXPECT_EQ(*covered, 1u);
   EXPECT_EQ(Status().checkpoint, 1u);
   EXPECT_GT(Status().retained_bytes, 0u);
-  EXPECT_EQ(Source().trained, 12u);
+  EXPECT_EQ(Trained(12), 12u);
 
   ASSERT_TRUE(trainer->Rewind(1, true, "a look at what went wrong").ok());
   EXPECT_EQ(trainer->next_step(), 2u);
   EXPECT_EQ(trainer->train_version().branch, 1u);
   EXPECT_EQ(trainer->train_version().number, 1u);
-  EXPECT_EQ(Source().trained, 4u);
+  EXPECT_EQ(Trained(4), 4u);
   Publish(trainer->train_version());
   EXPECT_EQ(Train(2, false), bytes[1]);
   EXPECT_EQ(Train(3, false), bytes[2]);
-  EXPECT_EQ(Source().trained, 12u);
+  EXPECT_EQ(Trained(12), 12u);
 
   ASSERT_TRUE(trainer->Rewind(1).ok());
   EXPECT_EQ(trainer->train_version().branch, 2u);
-  EXPECT_EQ(Source().trained, 4u);
+  EXPECT_EQ(Trained(4), 4u);
   EXPECT_EQ(Source().dropped["rewound"], 8u);
   Publish(trainer->train_version());
   EXPECT_NE(Train(2), bytes[1]);
@@ -224,12 +238,12 @@ TEST_F(RewindTest, ARewindSurvivesTheDaemonsEndInTheMiddleOfItAndAfterIt) {
     world.daemon.StartAgain();
     Publish(trainer->train_version());
     for (uint64_t step = 2; step <= 4; ++step) EXPECT_EQ(Train(step, false), bytes[step - 1]);
-    EXPECT_EQ(Source().trained, 16u);
+    EXPECT_EQ(Trained(16), 16u);
   }
   ASSERT_TRUE(trainer->Rewind(2).ok());
   world.daemon.Kill();
   world.daemon.StartAgain();
-  EXPECT_EQ(Source().trained, 8u);
+  EXPECT_EQ(Trained(8), 8u);
   EXPECT_THAT(world.daemon.Log(), ::testing::Not(HasSubstr("is lost")));
   Publish(trainer->train_version());
   actor = world.OpenActor({.actor = "env-1", .sources = {"math"}, .slots = 4});
@@ -256,6 +270,95 @@ TEST_F(LittleRetention, AReplayOfWhatIsGoneIsRefusedAndFreshIsNot) {
   EXPECT_GT(Status().retained_bytes, 0u);
 }
 
+class KeptForPeople : public RewindTest {
+ protected:
+  KeptForPeople() : RewindTest({"--retain.sample=1"}) {}
+  void TrainAndCheckpoint(uint64_t step) {
+    Train(step);
+    const auto covered = trainer->Checkpoint(step);
+    ASSERT_TRUE(covered.ok()) << covered.status();
+    // The shard hears of it a moment later.
+    const absl::Time until = absl::Now() + absl::Seconds(20) * Slowness();
+    while (Kept(step).size() < 4 && absl::Now() < until) {
+      absl::SleepFor(absl::Milliseconds(2));  // poll: nobody tells when a shard has heard
+    }
+    ASSERT_EQ(Kept(step).size(), 4u);
+  }
+  Said Ctl(std::vector<std::string> words) const {
+    words.insert(words.begin(), {"--address", world.daemon.address(), "-o", "json"});
+    return RunCtl(words);
+  }
+  // The step's rollouts that are kept, as buffer-ctl takes them.
+  std::vector<std::string> Kept(uint64_t step) {
+    v1::ListRolloutsRequest request;
+    request.set_state("kept");
+    const auto listed = world.Call<v1::ListRolloutsResponse>("AdminService/ListRollouts", request);
+    EXPECT_TRUE(listed.ok()) << listed.status();
+    std::vector<std::string> ids;
+    if (!listed.ok()) return ids;
+    for (const v1::RolloutState& rollout : listed->rollouts()) {
+      EXPECT_EQ(rollout.state(), "kept");
+      if (rollout.step() != step) continue;
+      ids.push_back(absl::StrCat(absl::Hex(rollout.rollout_id(), absl::kZeroPad16)));
+    }
+    return ids;
+  }
+};
+
+TEST_F(KeptForPeople, WhatACheckpointCoversIsStillListedAndReadAndSoItIsAfterARestart) {
+  TrainAndCheckpoint(1);
+  Train(2);
+  const std::vector<std::string> kept = Kept(1);
+  EXPECT_TRUE(Kept(2).empty()) << "it is there for a rewind";
+  EXPECT_EQ(Status().kept_rollouts, 4u);
+  EXPECT_GT(Status().kept_bytes, 0u);
+  EXPECT_EQ(Ctl({"rollouts"}).out.find("rollout_id"), std::string::npos);
+  EXPECT_EQ(Ctl({"rollouts", "--state", "trained"}).out.find(kept[0]), std::string::npos);
+  const Said before = Ctl({"inspect", "rollout", kept[0]});
+  EXPECT_EQ(before.code, 0) << before.err;
+  for (const bool killed : {true, false}) {
+    if (killed) {
+      world.daemon.Kill();
+    } else {
+      world.daemon.Signal(SIGTERM);
+      EXPECT_EQ(world.daemon.Wait(absl::Seconds(20) * Slowness()), 0);
+    }
+    world.daemon.StartAgain();
+    EXPECT_THAT(world.daemon.Log(), ::testing::Not(HasSubstr("is lost")));
+    EXPECT_EQ(Kept(1), kept);
+    for (const std::string& id : kept) {
+      const Said read = Ctl({"inspect", "rollout", id});
+      EXPECT_EQ(read.code, 0) << read.err;
+      if (id == kept[0]) {
+        EXPECT_EQ(read.out, before.out);
+      }
+    }
+  }
+  const std::string file = directory.path() + "/kept.jsonl";
+  const Said exported = Ctl({"export", "--state", "kept", "-O", file});
+  EXPECT_EQ(exported.code, 0) << exported.err;
+  EXPECT_THAT(exported.out, HasSubstr("4"));
+  const Said dropped = Ctl({"drop", "math", "--rollout", kept[1], "--why", "a test"});
+  EXPECT_EQ(dropped.code, 0) << dropped.err;
+  EXPECT_EQ(Kept(1), (std::vector<std::string>{kept[0], kept[2], kept[3]}));
+  EXPECT_EQ(Ctl({"inspect", "rollout", kept[1]}).code, 1);
+}
+
+TEST_F(KeptForPeople, AboveTheLimitTheOldestGo) {
+  TrainAndCheckpoint(1);
+  const uint64_t limit = Status().kept_bytes * 3 / 2;
+  auto changes = world.admin.SetConfig({{"retain.bytes_max", absl::StrCat(limit)}}, "less room");
+  ASSERT_TRUE(changes.ok()) << changes.status();
+  EXPECT_EQ(Status().kept_bytes_max, limit);
+  // It takes a moment until the ledger goes by it.
+  uint64_t step = 2;
+  do {
+    TrainAndCheckpoint(step);
+  } while (Status().kept_bytes > limit && ++step < 10);
+  EXPECT_LE(Status().kept_bytes, limit);
+  EXPECT_TRUE(Kept(1).size() < 4u && Kept(step).size() == 4u) << step;
+}
+
 TEST_F(RewindTest, TheOperatorsToolGoesBackAndTakesSnapshots) {
   Train(1);
   Train(2);
@@ -268,6 +371,11 @@ TEST_F(RewindTest, TheOperatorsToolGoesBackAndTakesSnapshots) {
   EXPECT_EQ(taken.code, 0) << taken.err;
   for (const char* part : {"ledger", "shard-0", directory.path().c_str()}) {
     EXPECT_THAT(taken.out, HasSubstr(part));
+  }
+  for (const char* step : {"-1", "1.5", "99999999999999999999"}) {
+    const Said wrong = run({"rewind", "--", step});
+    EXPECT_EQ(wrong.code, 2) << step;
+    EXPECT_THAT(wrong.err, AllOf(HasSubstr("STEP"), HasSubstr(step)));
   }
   const Said back = run({"rewind", "1", "--replay", "--why", "a test", "--id", "77"});
   EXPECT_EQ(back.code, 0) << back.err;

@@ -254,6 +254,10 @@ void Node::LedgerHost::StartLoop() {
   loop = std::make_unique<node::LedgerLoop>(machine.mutable_state(), &machine.log(), this,
                                             machine.log().applied());
   loop->primary().SetRetentionBytesMax(node->options_.retention_bytes_max);
+  codec::KeepRule keep = node->options_.keep;
+  // A setting that was changed.
+  if (keep.bytes_max > 0 && node->dice_->OneIn(4)) keep.bytes_max = node->dice_->Below(5'000);
+  loop->primary().SetKeep(keep);
 }
 
 bool Node::LedgerHost::Restart(MachineDisk::CrashKind kind, bool flip) {

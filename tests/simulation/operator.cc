@@ -160,6 +160,10 @@ void Operator::Drop() {
   for (const shard::RolloutView& view : world_.node.shard(shard).Rollouts(&cursor, 10'000)) {
     if (!drop.ready && world_.dice.OneIn(20)) drop.rollouts.push_back(view.rollout);
   }
+  cursor = 0;
+  for (const shard::RolloutView& view : world_.node.shard(shard).Kept(&cursor, 1'000)) {
+    if (!drop.ready && world_.dice.OneIn(20)) drop.rollouts.push_back(view.rollout);
+  }
   world_.node.AskShard<shard::CountReply>(shard, drop, [](const shard::CountReply&) {});
 }
 

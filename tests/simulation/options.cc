@@ -171,6 +171,11 @@ HistoryOptions DrawHistory(uint64_t seed) {
   o.damage = Maybe(dice, 0.02);
   o.drop = Maybe(dice, 0.05);
   if (o.sync_ms_max > 0 && !dice.OneIn(4)) DrawDisk(dice, &o);
+  if (dice.OneIn(2)) {
+    o.keep = {.sample = dice.OneIn(4) ? 1 : dice.Unit() / 4,
+              .flagged = dice.OneIn(2),
+              .bytes_max = dice.Between(5'000, 200'000)};
+  }
   return o;
 }
 
@@ -182,7 +187,8 @@ std::string HistoryOptions::Summary() const {
       delay_ms_max, " ms, peer faults ", peer_faults, ", restart 1/", restart_one_in, ", sync ",
       sync_ms_max, " ms", disk ? " on disks" : "", store ? " with payloads" : "", ", trouble ",
       disk_trouble, ", flip ", flip, ", payloads ", payload_bytes_max, ", damage ", damage,
-      ", retained ", retention_bytes_max, ", rewind ", rewind);
+      ", retained ", retention_bytes_max, ", kept ", keep.sample, " up to ", keep.bytes_max,
+      ", rewind ", rewind);
 }
 
 }  // namespace forebay::simulation

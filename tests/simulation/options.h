@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/mutations.h"
+#include "codec/keep_rule.h"
 #include "codec/source_settings.h"
 
 namespace forebay::simulation {
@@ -74,6 +75,7 @@ struct HistoryOptions {
   double checkpoint = 0;  // chance that a commit is followed by one
   double rewind = 0;      // ... that the job goes back
   uint64_t retention_bytes_max = 0;
+  codec::KeepRule keep;  // of committed steps, for people
 
   // The node and its network.
   double loss = 0;

@@ -43,7 +43,8 @@ const char* Name(Fault fault) {
                                                   "snapshots failed",
                                                   "bits flipped",
                                                   "starts refused for damage",
-                                                  "steps that lost their payloads"};
+                                                  "steps that lost their payloads",
+                                                  "rollouts kept for people"};
   return kNames[static_cast<size_t>(fault)];
 }
 

@@ -51,8 +51,9 @@ enum class Fault : uint8_t {
   kFlip,      // a bit of what is stored
   kRefused,   // the history ends, as a start would serve damage
   kReleased,  // a step that lost its payloads before a checkpoint covered it
+  kKept,      // a rollout of a committed step that is there for people at the end
 };
-inline constexpr size_t kFaults = static_cast<size_t>(Fault::kReleased) + 1;
+inline constexpr size_t kFaults = static_cast<size_t>(Fault::kKept) + 1;
 const char* Name(Fault fault);
 
 struct Stats {

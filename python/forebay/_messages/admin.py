@@ -61,6 +61,9 @@ class GetStatusResponse(Message):
     retained_bytes: int = uint64(24)
     retained_bytes_max: int = uint64(25)
     oldest_replay: int = uint64(26)
+    kept_rollouts: int = uint64(27)
+    kept_bytes: int = uint64(28)
+    kept_bytes_max: int = uint64(29)
 
 
 class PutSourceRequest(Message):
@@ -470,6 +473,9 @@ class GetStorageResponse(Message):
     content_bytes: int = uint64(12)
     waits: Repeated[str] = repeated(13, "string")
     unknown: str = string(14)
+    kept_payloads: int = uint64(15)
+    kept_bytes: int = uint64(16)
+    kept_bytes_max: int = uint64(17)
 
 
 class VerifyPayloadsRequest(Message):

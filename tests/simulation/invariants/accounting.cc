@@ -4,7 +4,8 @@
 // The model: a rollout is known by its payload from the acknowledgement on; it is gone when its
 // payload is declared dead, and trained when its shard hears that a step whose plan names it is
 // committed. A rewind makes it reserved again or dropped. What the shard holds must be what is not
-// gone, one by one, and its counters must be the model's.
+// gone, one by one, and its counters must be the model's. What is kept for people stays trained, or
+// becomes dropped by a rewind, and its bytes are there all the same.
 #include <map>
 #include <set>
 #include <tuple>
@@ -23,7 +24,8 @@ struct Known {
   SourceId source;
   bool gone = false;
   bool trained = false;
-  StepId step;  // that trained it
+  StepId step;        // that trained it
+  bool kept = false;  // taken back, and its bytes stay for people
 };
 
 struct Sums {
@@ -94,7 +96,7 @@ class Accounting final : public Invariant {
       Sums& sums = sums_[{rollout.shard, rollout.source}];
       ++sums.accepted;
       sums.trained += rollout.trained;
-      sums.dropped += rollout.gone && !rollout.trained;
+      sums.dropped += (rollout.gone || rollout.kept) && !rollout.trained;
       sums.trained_and_there += rollout.trained && !rollout.gone;
     }
     for (const auto& [shard, payload] : taken_back_) {
@@ -143,11 +145,18 @@ class Accounting final : public Invariant {
   }
 
   void OnRewound(ShardId shard, const codec::Rewound& rewound) {
+    std::set<PayloadId> kept;
+    uint64_t cursor = 0;
+    for (const shard::RolloutView& view : node().shard(shard).Kept(&cursor, SIZE_MAX)) {
+      kept.insert(view.payload);
+    }
     for (size_t i = 0; i < known_.size(); ++i) {
       Known& rollout = known_[i];
       if (rollout.shard != shard || !rollout.trained || rollout.step <= rewound.step) continue;
       rollout.trained = false;
-      if (rollout.step > rewound.served_again) {
+      if (rollout.step > rewound.served_again && kept.contains(payloads_[i])) {
+        rollout.kept = true;
+      } else if (rollout.step > rewound.served_again) {
         taken_back_.emplace_back(shard, payloads_[i]);
       } else if (rollout.gone) {
         Violated(absl::StrCat("step ", rollout.step.value, " is served again without payload ",
@@ -179,6 +188,20 @@ class Accounting final : public Invariant {
       if (found == index_.end() || known_[found->second].gone) {
         Violated(absl::StrCat("rollout ", view.rollout.value, " is held, and was ",
                               found == index_.end() ? "never acknowledged" : "dropped"));
+      }
+      ++seen;
+    }
+    cursor = 0;
+    for (const shard::RolloutView& view : node().shard(shard).Kept(&cursor, SIZE_MAX)) {
+      const auto found = index_.find(view.payload.value);
+      const Known* known = found == index_.end() ? nullptr : &known_[found->second];
+      if (known == nullptr || known->gone || !(known->trained || known->kept)) {
+        Violated(absl::StrCat("rollout ", view.rollout.value, " is kept for people, and was ",
+                              known == nullptr ? "never acknowledged"
+                              : known->gone    ? "dropped"
+                                               : "never trained"));
+      } else if (known->trained) {
+        ++sums_[{shard, view.task.source()}].retained;
       }
       ++seen;
     }

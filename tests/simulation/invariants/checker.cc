@@ -74,6 +74,10 @@ void Checker::OnStepChanged(const ledger::Step& step) {
 void Checker::OnScan() {
   ++stats_->scans;
   stats_->faults[static_cast<size_t>(Fault::kReleased)] = node_->ledger().counters().steps_released;
+  uint64_t& kept = stats_->faults[static_cast<size_t>(Fault::kKept)] = 0;
+  for (uint32_t s = 0; s < node_->shards(); ++s) {
+    kept += node_->shard(ShardId(static_cast<uint8_t>(s))).kept_rollouts();
+  }
   for (const auto& invariant : invariants_) invariant->OnScan();
 }
 

@@ -27,7 +27,9 @@ class MemoryLimits final : public Invariant {
       const ShardId id(static_cast<uint8_t>(s));
       const shard::State& shard = node().shard(id);
       const shard::Machine& machine = shard.machine();
-      named += shard.payload_bytes() + shard.retained_bytes();
+      named += shard.payload_bytes() + shard.retained_bytes() + shard.kept_bytes();
+      AtMost("bytes kept for people", shard.kept_bytes(),
+             options().keep.bytes_max / node().shards());
       AtMost("sessions", machine.sessions().size(), shard::kSessionsMax);
       AtMost("evaluation runs", machine.evals().size(), shard::kEvalRunsMax);
       AtMost("waiting requests", node().waiters(id), shard::PrimaryOptions().waiters_max);

@@ -26,6 +26,10 @@ class PayloadsNamedByState final : public Invariant {
       for (uint32_t slot = 0; slot < tables.attempts().size(); ++slot) {
         if (tables.attempts().InUse(slot)) payloads.Add(tables.attempt(slot).partial);
       }
+      const auto& kept = machine.kept().table();
+      for (uint32_t slot = 0; slot < kept.size(); ++slot) {
+        if (kept.InUse(slot)) payloads.Add(kept[slot].payload);
+      }
       for (const auto& source : machine.curriculum().sources()) {
         for (uint32_t i = 0; i < source->tasks().size(); ++i)
           contents.Add(source->tasks()[i].content);

@@ -55,6 +55,41 @@ TEST_F(RewindTest, CommittedStepsKeepTheirPlansUntilACheckpointCoversThem) {
   EXPECT_EQ(h.state.counters().steps_released, 0u) << "a checkpoint covers them, nothing is lost";
 }
 
+TEST_F(RewindTest, EachMessageThatReleasesSaysWhatAShardKeepsForPeople) {
+  h.primary.SetKeep({0.5, true, 1'000});
+  h.Train(3);
+  const codec::KeepRule share{0.5, true, 500};
+  EXPECT_EQ(h.shards[0].Last<codec::StepCommitted>()->keep, share) << "of two shards";
+  h.primary.SetKeep({0.25, false, 100});
+  ASSERT_TRUE(Checkpoint(1).status.ok());
+  const codec::KeepRule later{0.25, false, 50};
+  EXPECT_EQ(h.shards[1].Last<codec::StepsCovered>()->keep, later);
+  // What is released because its bytes are lost goes by what was said last.
+  const RolloutId lost = h.step(3).rollouts[0].rollout;
+  h.shards[lost.shard().value].Tell(StepId(3), lost);
+  h.Deliver();
+  ASSERT_NE(h.shards[0].Last<codec::StepsReleased>(), nullptr);
+  EXPECT_EQ(h.shards[0].Last<codec::StepsReleased>()->keep, later);
+  // The commands that are logged hold what the configuration said, whoever applies them.
+  uint64_t seen = 0;
+  for (const Command& command : h.log) {
+    const auto* commit = std::get_if<CommitStep>(&command);
+    if (commit == nullptr) continue;
+    EXPECT_EQ(commit->keep, (codec::KeepRule{0.5, true, 1'000}));
+    ++seen;
+  }
+  EXPECT_EQ(seen, 3u);
+}
+
+TEST_F(RewindTest, ACheckpointThatChangesNothingChangesNoRule) {
+  h.Train(2);
+  ASSERT_TRUE(Checkpoint(2).status.ok());
+  const uint64_t before = h.state.Hash();
+  h.primary.SetKeep({1, true, 1'000});
+  ASSERT_TRUE(Checkpoint(1).status.ok());
+  EXPECT_EQ(h.state.Hash(), before);
+}
+
 TEST_F(RewindTest, AnOlderCheckpointChangesNothing) {
   h.Train(3);
   ASSERT_TRUE(Checkpoint(3).status.ok());

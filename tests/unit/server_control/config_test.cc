@@ -55,6 +55,30 @@ TEST(Config, TakesUnitsOfBytesAndTimes) {
   EXPECT_EQ(config.renew_interval_ms, 120'000u);
 }
 
+TEST(Config, TakesSharesAsNumbersAndInPercent) {
+  Config config;
+  for (const auto& [text, share] :
+       {std::pair("0", 0.0), std::pair("1", 1.0), std::pair("0.25", 0.25), std::pair("2%", 0.02),
+        std::pair("100%", 1.0), std::pair("1e-3", 0.001)}) {
+    EXPECT_TRUE(Set("retain.sample", text, &config).ok()) << text;
+    EXPECT_DOUBLE_EQ(config.retain_sample, share) << text;
+  }
+  for (const char* wrong : {"", "%", "much", "1.5", "101%", "-1%", "nan", "inf", "1 %", "0.1x"}) {
+    const absl::Status status = Set("retain.sample", wrong, &config);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(std::string("retain.sample: is '") + wrong))
+        << wrong;
+    EXPECT_EQ(config.retain_sample, 0.001) << wrong;
+  }
+}
+
+TEST(Config, WithoutADirectoryNothingIsKept) {
+  Config config;
+  EXPECT_EQ(config.keep().bytes_max, 0u);
+  config.storage_directory = "/somewhere";
+  EXPECT_EQ(config.keep(), (codec::KeepRule{0.01, true, uint64_t{1} << 30}));
+}
+
 TEST(Config, RefusalsNameEntryValueAndLimit) {
   Config config;
   const absl::Status low = Set("shards", "0", &config);

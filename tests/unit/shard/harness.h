@@ -129,7 +129,7 @@ class Harness {
     return std::get<codec::Reserved>(answer);
   }
   void Commit(uint64_t step, uint32_t next, bool retain = false) {
-    FromLedger(codec::StepCommitted{StepId(step), Revision(1), {branch, next}, retain});
+    FromLedger(codec::StepCommitted{StepId(step), Revision(1), {branch, next}, retain, keep});
   }
   // Back to a step that made version `number`; nothing of the new branch is published.
   void GoBack(uint64_t step, uint64_t served_again, uint32_t number, uint32_t published) {
@@ -155,6 +155,7 @@ class Harness {
 
   State state;
   codec::SourceSettings settings;
+  codec::KeepRule keep;  // of commits
   Effects effects;
   uint32_t branch = 0;
   uint64_t ledger_number = 0;

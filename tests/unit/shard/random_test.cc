@@ -153,6 +153,11 @@ class Driver {
         drop.rollouts.push_back(view.rollout);
       }
     }
+    cursor = 0;
+    for (const RolloutView& view : h.state.Kept(&cursor, 1000)) {
+      const bool of_source = view.task.source() == drop.source;
+      if (!drop.ready && of_source && prng_.Below(10) == 0) drop.rollouts.push_back(view.rollout);
+    }
     return drop;
   }
   Command NextRare(Harness& h) {
@@ -179,13 +184,17 @@ class Driver {
     }
   }
 
+  codec::KeepRule Keep() {
+    return {static_cast<double>(prng_.Below(3)) / 2, prng_.Below(2) == 0, prng_.Below(5) * 500};
+  }
+
   Command NextFromLedger(Harness& h) { return FromLedger{++h.ledger_number, Message(h)}; }
   codec::ToShard Message(Harness& h) {
     const StepId step(prng_.Below(4));
     switch (prng_.Below(12)) {
       case 10:
-        if (prng_.Below(2) == 0) return codec::StepsCovered{step};
-        return codec::StepsReleased{step};
+        if (prng_.Below(2) == 0) return codec::StepsCovered{step, Keep()};
+        return codec::StepsReleased{step, Keep()};
       case 11: {
         if (prng_.Below(3) > 0) return codec::Unreserve{step, {}};
         codec::VersionState versions = h.Versions(published_);
@@ -223,7 +232,7 @@ class Driver {
       case 4:
       case 5:
         return codec::StepCommitted{
-            step, Revision(1), {branch_, published_ + 1}, prng_.Below(2) == 0};
+            step, Revision(1), {branch_, published_ + 1}, prng_.Below(2) == 0, Keep()};
       default: {
         codec::Reserve reserve;
         reserve.step = step;
@@ -387,6 +396,10 @@ TEST_P(RandomCommands, EveryAcceptedPayloadDiesOnce) {
     for (const RolloutView& view : h.state.Rollouts(&cursor, 100)) {
       if (view.payload != PayloadId()) dead.push_back(view.payload.value);
     }
+  }
+  cursor = 0;
+  for (const RolloutView& view : h.state.Kept(&cursor, SIZE_MAX)) {
+    dead.push_back(view.payload.value);
   }
   std::sort(dead.begin(), dead.end());
   EXPECT_EQ(std::adjacent_find(dead.begin(), dead.end()), dead.end());
