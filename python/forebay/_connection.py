@@ -30,8 +30,9 @@ Response = TypeVar("Response", bound=Message)
 UNARY_TIMEOUT_S = 30.0
 # A daemon that was never reached is waited for no longer than this.
 FIRST_CONTACT_S = 10.0
+# What every daemon takes in one message, headers of HTTP/2 not counted. Nothing larger is sent, whatever a daemon's settings.
+MESSAGE_BYTES_MAX = 16 << 20
 _BACKOFF_MIN_S, _BACKOFF_MAX_S = 0.05, 2.0
-_RETRIED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
 _OPTIONS: List[Tuple[str, Any]] = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -170,6 +171,17 @@ def retry_after_s(error: grpc.RpcError) -> float:
     return 0.0
 
 
+def may_retry(error: grpc.RpcError) -> bool:
+    """Whether asking again can help: the daemon is away, or says when to ask again.
+
+    RESOURCE_EXHAUSTED without a time is a limit that no repetition moves, as of a message that is too large.
+    """
+    code = error.code()
+    return code is grpc.StatusCode.UNAVAILABLE or (
+        code is grpc.StatusCode.RESOURCE_EXHAUSTED and retry_after_s(error) > 0
+    )
+
+
 class Connection:
     """A target and how to call it."""
 
@@ -264,11 +276,15 @@ class Connection:
     ) -> Response:
         """One call; repeated while the daemon is unavailable or overloaded, until `timeout` (seconds) is over.
 
-        With `wait` a daemon that was never reached is waited for as long as one that was.
+        With `wait` a daemon that was never reached is waited for as long as one that was. Raises InvalidRequest for
+        a request of more than MESSAGE_BYTES_MAX bytes, which is not sent.
         """
         scope = scope or current_scope()
-        stub = self._stub("unary_unary", method, "calls")
         body = request.encode()
+        if len(body) > MESSAGE_BYTES_MAX:
+            what = method.rpartition("/")[2]
+            raise _errors.InvalidRequest(f"{what}: the request has {len(body)} bytes, at most {MESSAGE_BYTES_MAX}")
+        stub = self._stub("unary_unary", method, "calls")
         begin = time.monotonic()
         deadline = begin + (self.timeout if timeout is None else timeout)
         backoff = Backoff()
@@ -304,7 +320,7 @@ class Connection:
         wait: bool,
     ) -> float:
         """How long to wait until the next try; raises if there is none."""
-        if error.code() in _RETRIED:
+        if may_retry(error):
             if not self._reached and not wait:
                 deadline = min(deadline, begin + FIRST_CONTACT_S)
             pause = backoff.next_s(retry_after_s(error))

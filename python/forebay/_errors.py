@@ -24,7 +24,10 @@ class Cancelled(ForebayError):
 
 
 class Overloaded(ForebayError):
-    """A limit of the daemon is reached; the message names it. Calls are retried before this is raised."""
+    """A limit of the daemon is reached; the message names it.
+
+    If the daemon said when to ask again, the call was repeated until its time was over; else asking again is useless.
+    """
 
 
 class InvalidRequest(ForebayError, ValueError):

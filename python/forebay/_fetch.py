@@ -16,19 +16,15 @@ from typing import Any, Deque, Dict, Iterator, List, Optional, Sequence, Tuple
 import grpc
 
 from . import _errors
-from ._connection import Backoff, Connection, Scope, current_scope, retry_after_s, thread_name
+from ._connection import Backoff, Connection, Scope, current_scope, may_retry, retry_after_s, thread_name
 from ._messages import trainer as wire
 from ._micro_batch import Assembly, Buffers, MicroBatch
 from ._usage import meter
 
 log = logging.getLogger("forebay")
 METHOD = "/forebay.v1.TrainerService/Fetch"
-_RETRIED = (
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.RESOURCE_EXHAUSTED,
-    grpc.StatusCode.INTERNAL,
-    grpc.StatusCode.UNKNOWN,
-)
+# Beside what `may_retry` says: what gRPC makes of a connection that breaks within a message.
+_BROKEN = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
 # Asked for at once: enough to hide a round trip.
 REQUESTS_MAX = 4
 # Memory that is kept for the next micro-batches.
@@ -178,7 +174,7 @@ class Fetcher:
                 with self._scope.holding(call):
                     self._receive(call)
             except grpc.RpcError as error:
-                if error.code() in _RETRIED:
+                if may_retry(error) or error.code() in _BROKEN:
                     log.info("fetch stream ended (%s); opening it again", error.details())
                     pause = self._backoff.next_s(retry_after_s(error))
                 else:

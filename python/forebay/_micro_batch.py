@@ -6,17 +6,20 @@ import functools
 import sys
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from ._columns import dtype_name, numpy_dtype
-from ._errors import InternalError
+from ._columns import dtype_name, dtype_number, numpy_dtype, to_numpy
+from ._connection import MESSAGE_BYTES_MAX
+from ._errors import InternalError, InvalidRequest
 from ._messages import trainer as wire
-from ._messages.types import DOMAIN_RAGGED
+from ._messages.types import DOMAIN_RAGGED, Column
 
 _ALIGN = 64
 _PAGE = 4096
+# Of columns in one PutColumns; the rest of the message is for what names them.
+PUT_BYTES_MAX = MESSAGE_BYTES_MAX - (64 << 10)
 
 
 @dataclass(frozen=True)
@@ -260,15 +263,40 @@ class MicroBatch:
         return out
 
 
-def put_message(
+def put_messages(
     mb: MicroBatch, columns: Dict[str, Any], generation: int, step: int, dp_rank: int
-) -> wire.PutColumnsRequest:
-    """Per-token results for the tokens without padding; rows of the padding are cut off."""
-    from ._columns import dtype_number, to_numpy
-    from ._messages.types import Column
+) -> List[wire.PutColumnsRequest]:
+    """Per-token results for the tokens without padding; rows of the padding are cut off.
 
-    named: List[Column] = []
-    data: List[Any] = []
+    As few messages as their limit allows, each with whole columns. Raises InvalidRequest for a column of more than
+    PUT_BYTES_MAX bytes, and ValueError for one whose rows are not the micro-batch's.
+    """
+    named = _put_columns(mb, columns)
+    batches: List[List[Tuple[Column, Any]]] = [[]]
+    nbytes = 0
+    for column, array in named:
+        if batches[-1] and nbytes + array.nbytes > PUT_BYTES_MAX:
+            batches.append([])
+            nbytes = 0
+        batches[-1].append((column, array))
+        nbytes += array.nbytes
+    return [
+        wire.PutColumnsRequest(
+            generation=generation,
+            step=step,
+            revision=mb.revision,
+            dp_rank=dp_rank,
+            mini_batch=mb.mini_batch,
+            micro_batch=mb.index,
+            columns=[column for column, _ in batch],
+            data=b"".join([array for _, array in batch]),
+        )
+        for batch in batches
+    ]
+
+
+def _put_columns(mb: MicroBatch, columns: Dict[str, Any]) -> List[Tuple[Column, Any]]:
+    named: List[Tuple[Column, Any]] = []
     for name, value in columns.items():
         array, dtype = to_numpy(value)
         if dtype == "float64":
@@ -277,17 +305,11 @@ def put_message(
         if rows not in (mb.num_tokens, mb.padded_tokens):
             raise ValueError(f"{name} has {rows} rows, the micro-batch {mb.num_tokens} tokens")
         array = np.ascontiguousarray(array[: mb.num_tokens])
-        named.append(
-            Column(name=name, dtype=dtype_number(dtype), inner=array.shape[1:], domain=1, bytes=array.nbytes)
-        )
-        data.append(array)
-    return wire.PutColumnsRequest(
-        generation=generation,
-        step=step,
-        revision=mb.revision,
-        dp_rank=dp_rank,
-        mini_batch=mb.mini_batch,
-        micro_batch=mb.index,
-        columns=named,
-        data=b"".join(data),
-    )
+        if array.nbytes > PUT_BYTES_MAX:
+            raise InvalidRequest(
+                f"{name}: has {array.nbytes} bytes ({mb.num_tokens} tokens of {array.nbytes // mb.num_tokens}), at most "
+                f"{PUT_BYTES_MAX} a column; micro-batches of fewer tokens or a narrower dtype fit"
+            )
+        column = Column(name=name, dtype=dtype_number(dtype), inner=array.shape[1:], domain=1, bytes=array.nbytes)
+        named.append((column, array))
+    return named

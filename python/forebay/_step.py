@@ -13,7 +13,7 @@ from ._columns import dtype_name, numpy_dtype
 from ._fetch import Fetch, requests_of
 from ._messages import trainer as wire
 from ._messages.types import Column
-from ._micro_batch import MicroBatch, Totals, put_message, totals_of
+from ._micro_batch import MicroBatch, Totals, put_messages, totals_of
 from ._policy import Version, version_of
 
 if TYPE_CHECKING:
@@ -110,13 +110,19 @@ class Step:
     def put(self, mb: MicroBatch, **columns: Any) -> None:
         """Writes per-token results of a micro-batch back, for the life of the step: [T] or [T, ...] each.
 
-        They are columns of that micro-batch from now on: `step.put(mb, old_logprobs=...)`.
+        They are columns of that micro-batch from now on: `step.put(mb, old_logprobs=...)`. At most 32 of them, each of
+        at most 16,711,680 bytes (16 MiB less 64 KiB); InvalidRequest names the one that has more, and none is written.
         """
-        message = put_message(mb, columns, self._trainer.generation, self.number, self._trainer.mesh.dp_rank)
-        with self._noting_loss():
-            self._trainer._call("PutColumns", message, wire.PutColumnsResponse)
+        trainer = self._trainer
+        messages = put_messages(mb, columns, trainer.generation, self.number, trainer.mesh.dp_rank)
+        for message in messages:
+            with self._noting_loss():
+                trainer._call("PutColumns", message, wire.PutColumnsResponse)
+            self._note_put(mb, message)
+
+    def _note_put(self, mb: MicroBatch, message: wire.PutColumnsRequest) -> None:
         names = self._put.setdefault((mb.mini_batch, mb.index), [])
-        names += [name for name in columns if name not in names]
+        names += [column.name for column in message.columns if column.name not in names]
         rows = len(mb.columns["tokens"]) if "tokens" in mb.columns else mb.num_tokens
         for column in message.columns:
             mb.columns[column.name] = _padded(message, column, rows)  # for this pass; later ones fetch it

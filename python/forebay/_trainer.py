@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import os
 import socket
 import threading
@@ -15,7 +16,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Type
 import numpy as np
 
 from . import _errors
-from ._connection import Connection, Scope, current_scope, random_id, scoped
+from ._connection import Backoff, Connection, Scope, current_scope, random_id, scoped
 from ._fetch import Fetcher
 from ._messages import trainer as wire
 from ._messages.actor import (
@@ -281,6 +282,7 @@ class Trainer:
         scope = scope or current_scope(self._scope)
         begin = time.monotonic()
         complained, replan, waited_for = begin, self._replan, ""
+        backoff, said_away = Backoff(), -math.inf
         while True:
             if self._scope.cancelled:
                 raise _errors.Cancelled(f"the trainer was left while it waited for step {number}")
@@ -301,11 +303,16 @@ class Trainer:
                     scope=scope,
                 )
             except _AWAY as error:
-                if time.monotonic() >= begin + self.step_timeout:
+                now = time.monotonic()
+                if now >= begin + self.step_timeout:
                     raise
-                log.warning("step %d waits for the daemon: %s", number, error)
+                if now > said_away + COMPLAIN_EVERY_S:
+                    log.warning("step %d waits for the daemon: %s", number, error)
+                    said_away = now
+                scope.wait(backoff.next_s())  # it may have refused at once
                 continue
             replan = False
+            backoff.reset()
             if plan.state in (wire.STEP_STATE_SEALED, wire.STEP_STATE_COMMITTED):
                 self._replan = False
                 return Step(self, number, plan, waited_for)

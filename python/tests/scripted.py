@@ -9,6 +9,7 @@ import forebay as fb
 from forebay._messages import actor, admin, trainer
 
 METHODS = {**actor.METHODS, **trainer.METHODS, **admin.METHODS}
+MESSAGE_BYTES_MAX = 16 << 20  # as of a real daemon
 
 
 class _Handlers(grpc.GenericRpcHandler):
@@ -42,11 +43,18 @@ class ScriptedDaemon:
         self.renew_actions = {}  # attempt: (action, reason)
         self.outcomes = {}  # attempt: PushOutcome
         self.break_streams = 0  # so many push streams end at their first frame, unanswered
+        self.may_break = threading.Event()  # they wait for it
+        self.may_break.set()
+        self.refused_with = {}  # attempt: (status, details) that a frame with it ends the stream with
+        self.refused_rewards = set()  # attempts; a SetReward with one of them is refused as a whole
         self.answers = {}  # method: a list of messages or statuses, used up before the usual answer
         self.fetched = []  # FetchRequests
         self.micro_batch = None  # FetchRequest -> list of FetchFrame
         self.renew_interval_ms = 50
-        self.server = grpc.server(futures.ThreadPoolExecutor(32), options=[("grpc.so_reuseport", 0)])
+        self.server = grpc.server(
+            futures.ThreadPoolExecutor(32),
+            options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX)],
+        )
         self.server.add_generic_rpc_handlers((_Handlers(self),))
         self.target = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
         self.server.start()
@@ -96,7 +104,9 @@ class ScriptedDaemon:
             scripted = self.answers.get(name)
             answer = scripted.pop(0) if scripted else None
         if isinstance(answer, tuple):
-            context.abort(*answer)
+            status, details, *retry_after_ms = answer
+            context.set_trailing_metadata([("retry-after-ms", str(ms)) for ms in retry_after_ms])
+            context.abort(status, details)
         if answer is not None:
             return answer
         if name == "OpenSession":
@@ -107,6 +117,8 @@ class ScriptedDaemon:
             actions = [self.renew_actions.get(a, (0, "")) for a in request.attempt_ids]
             return actor.RenewResponse(actions=[a for a, _ in actions], reasons=[r for _, r in actions])
         if name == "SetReward":
+            if self.refused_rewards.intersection(entry.attempt_id for entry in request.rewards):
+                context.abort(grpc.StatusCode.INVALID_ARGUMENT, "attempt_ids: 3 names shard 9")
             return actor.SetRewardResponse(results=[1] * len(request.rewards))
         return METHODS[next(m for m in METHODS if m.endswith("/" + name))][1]()
 
@@ -131,7 +143,11 @@ class ScriptedDaemon:
             with self.changed:
                 self.frames.append((stream, frame))
                 self.changed.notify_all()
+            for rollout in frame.rollouts:
+                if rollout.attempt_id in self.refused_with:
+                    context.abort(*self.refused_with[rollout.attempt_id])
             if breaks:
+                assert self.may_break.wait(20)
                 context.abort(grpc.StatusCode.UNAVAILABLE, "going away")
             if frame.rollouts:
                 begun = frame.rollouts

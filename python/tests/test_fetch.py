@@ -9,8 +9,11 @@ import forebay as fb
 import grpc
 import numpy as np
 import pytest
+from forebay import _connection
 from forebay._messages import trainer as wire
 from forebay._messages import types
+from forebay._micro_batch import PUT_BYTES_MAX
+from scripted import MESSAGE_BYTES_MAX
 
 TOKENS = 1000
 
@@ -253,6 +256,37 @@ def test_put_sends_rows_without_padding_and_fetches_them_by_name(daemon):
     assert list(daemon.fetched[0].columns) == ["tokens", "loss_mask", "logprobs", "old_logprobs", "flags"]
 
 
+def test_columns_that_one_message_cannot_hold_go_in_several(daemon):
+    wide = PUT_BYTES_MAX // (4 * TOKENS)
+    with daemon.connect().trainer(groups=1) as t:
+        step = next(t.steps())
+        mb = next(iter(step))
+        columns = {name: np.full((TOKENS, wide), number, np.float32) for number, name in enumerate("abc")}
+        step.put(mb, flag=np.ones(TOKENS, np.uint8), **columns)
+        assert [mb[name][0, 0] for name in "abc"] == [0, 1, 2]
+    requests = daemon.requests("PutColumns")
+    assert [[c.name for c in r.columns] for r in requests] == [["flag", "a"], ["b"], ["c"]]
+    assert all(len(r.encode()) <= MESSAGE_BYTES_MAX for r in requests)
+    assert [len(r.data) for r in requests[1:]] == [4 * TOKENS * wide] * 2
+
+
+def test_a_column_that_no_message_can_hold_is_refused_by_name_and_none_is_written(daemon):
+    with daemon.connect().trainer(groups=1) as t:
+        step = next(t.steps())
+        mb = next(iter(step))
+        with pytest.raises(fb.InvalidRequest, match=r"states: has 20000000 bytes \(1000 tokens of 20000\), at most 16711680"):
+            step.put(mb, flag=np.ones(TOKENS, np.uint8), states=np.zeros((TOKENS, 5_000), np.float32))
+        assert "flag" not in mb.columns
+    assert daemon.requests("PutColumns") == []
+
+
+def test_a_request_that_no_daemon_takes_is_refused_before_it_is_sent(daemon):
+    run = daemon.connect()
+    with pytest.raises(fb.InvalidRequest, match="AttachTrainer: the request has 16777[0-9]+ bytes, at most 16777216"):
+        run.trainer(groups=1, name="x" * MESSAGE_BYTES_MAX).__enter__()
+    assert daemon.requests("AttachTrainer") == []
+
+
 def test_tensors_have_the_types_that_torch_knows(daemon):
     torch = pytest.importorskip("torch")
     with daemon.connect().trainer(groups=1) as t:
@@ -289,7 +323,35 @@ def test_calls_are_repeated_while_the_daemon_is_away_and_no_longer(daemon):
     daemon.answers["GetStatus"] = [away] * 1000
     with pytest.raises(fb.Unavailable, match="starting"):
         daemon.connect(timeout=2).status()
-    daemon.answers["GetStatus"] = [(grpc.StatusCode.ABORTED, "x"), (grpc.StatusCode.RESOURCE_EXHAUSTED, "memory")]
+    daemon.answers["GetStatus"] = [(grpc.StatusCode.ABORTED, "x"), (grpc.StatusCode.RESOURCE_EXHAUSTED, "calls", 10)]
     with pytest.raises(fb.Conflict):
         run.status()
     assert run.status().verdict == "unknown"  # after the second try
+
+
+def test_a_limit_without_a_time_to_ask_again_is_told_at_once(daemon):
+    full = (grpc.StatusCode.RESOURCE_EXHAUSTED, "the source has 2147483648 tasks")
+    daemon.answers["GetStatus"] = [full] * 2
+    run = daemon.connect()
+    with pytest.raises(fb.Overloaded, match="2147483648 tasks"):
+        run.status()
+    assert len(daemon.requests("GetStatus")) == 1
+
+
+def test_a_fetch_that_a_limit_forbids_is_told_at_once(daemon):
+    daemon.micro_batch = lambda request: [grpc.StatusCode.RESOURCE_EXHAUSTED]
+    with daemon.connect().trainer(groups=1) as t:
+        with pytest.raises(fb.Overloaded, match="going away"):
+            next(iter(next(t.steps())))
+    assert len(daemon.fetched) == 1
+
+
+def test_a_step_that_is_refused_at_once_is_asked_for_with_pauses(daemon, monkeypatch):
+    pauses = []
+    monkeypatch.setattr(_connection.Scope, "wait", lambda scope, seconds: pauses.append(seconds) and False)
+    full = (grpc.StatusCode.RESOURCE_EXHAUSTED, "messages that shard 0 has not acknowledged")
+    daemon.answers["OpenStep"][:0] = [full] * 3
+    with daemon.connect().trainer(groups=1) as t:
+        next(t.steps())
+    assert len(daemon.requests("OpenStep")) == 4
+    assert len([seconds for seconds in pauses if seconds > 0]) >= 3
