@@ -8,12 +8,16 @@ from typing import Any, Dict, List, Sequence
 import grpc
 
 from . import _errors
-from ._connection import Connection, current_scope, random_id, retry_after_s
+from ._connection import MESSAGE_BYTES_MAX, Connection, current_scope, random_id, retry_after_s
 from ._messages import actor as wire
-from ._push import FRAME_BYTES, GROUP_METHOD, RETRIED, PushResult, error_of, frame_bytes, slices
-from ._rollout import Rollout
+from ._push import FRAME_BYTES, GROUP_METHOD, PushResult, broke, error_of, frame_bytes, slices
+from ._rollout import Rollout, header_bytes
 from ._usage import meter
 from ._wire import varint
+
+ROLLOUTS_MAX = 4096
+# The group and its rollouts' headers: all of them go in the first message, beside FRAME_BYTES of payload.
+HEADER_BYTES_MAX = MESSAGE_BYTES_MAX - FRAME_BYTES - 1024
 
 
 def push_group(
@@ -25,17 +29,24 @@ def push_group(
 ) -> List[PushResult]:
     """Pushes one group, whole or not at all; the results are in the order of the rollouts.
 
-    A header that was pushed before has its request id, and is told as a duplicate.
+    A header that was pushed before has its request id, and is told as a duplicate. Raises InvalidRequest for a group
+    of more than ROLLOUTS_MAX rollouts, or of more than HEADER_BYTES_MAX bytes beside the payload.
     """
+    if len(rollouts) > ROLLOUTS_MAX:
+        raise _errors.InvalidRequest(f"rollouts: has {len(rollouts)} entries, at most {ROLLOUTS_MAX} in a group")
     group.request_id = group.request_id or random_id()
     body = group.encode()
     first = b"\x2a" + varint(len(body)) + body
     parts: List[Any] = []
     for rollout in rollouts:
         header, own = rollout._encode()
-        data = header.encode()
+        data = header_bytes(header)
         first += b"\x1a" + varint(len(data)) + data
         parts += own
+    if len(first) > HEADER_BYTES_MAX:
+        raise _errors.InvalidRequest(
+            f"group: its task and its rollouts' headers have {len(first)} bytes, together at most {HEADER_BYTES_MAX}"
+        )
     head = b"\x09" + session.to_bytes(8, "little")
     frames = []
     for number, (pieces, size) in enumerate(slices(parts, FRAME_BYTES), 1):
@@ -64,7 +75,7 @@ def _push(connection: Connection, frames: List[Any], count: int, timeout: float)
         except grpc.RpcError as error:
             failure = _errors.from_rpc(error, GROUP_METHOD)
             pause = max(0.2, retry_after_s(error))
-            passing = error.code() in RETRIED and not scope.cancelled
+            passing = broke(error) and not scope.cancelled
             if not passing or time.monotonic() + pause > deadline or scope.wait(pause):
                 raise failure from None
     for outcome in refused.values():

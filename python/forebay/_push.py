@@ -2,7 +2,8 @@
 
 Thread-safe. A Pusher owns two threads, started with the first rollout: gRPC's, which asks for
 frames, and the one that reads replies and opens the stream anew after it broke. What was not
-acknowledged is then sent again; the daemon tells duplicates by their attempt.
+acknowledged is then sent again; the daemon tells duplicates by their attempt. When the daemon refuses
+a frame as a whole, each rollout that may have been in it goes alone, so that only the wrong one fails.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ import grpc
 import numpy as np
 
 from . import _errors
-from ._connection import Backoff, Connection, Scope, retry_after_s, thread_name
+from ._connection import Backoff, Connection, Scope, may_retry, retry_after_s, thread_name
 from ._messages import actor as wire
 from ._messages.types import RolloutHeader
+from ._rollout import header_bytes
 from ._usage import meter
 from ._waiting import Promise, Settled, settle
 from ._wire import varint
@@ -29,23 +31,25 @@ from ._wire import varint
 log = logging.getLogger("forebay")
 METHOD = "/forebay.v1.ActorService/Push"
 GROUP_METHOD = "/forebay.v1.ActorService/PushGroup"
-# Payload bytes of a frame; rollouts that are larger go in several. With the headers it stays below 4 MiB, the largest
-# message that gRPC's servers take unless told otherwise. Smaller ones cost more: each wakes four threads.
+# Payload bytes of a frame; rollouts that are larger go in several. Smaller ones cost more: each wakes four threads.
 FRAME_BYTES = 4_000_000
+# Encoded headers of a frame, as many as one rollout may have. With the payload they stay far below MESSAGE_BYTES_MAX.
+FRAME_HEADER_BYTES_MAX = 1 << 20
 FRAME_ROLLOUTS_MAX = 1024
 # Sent and not acknowledged. The daemon reads no further than 64 frames or 32 MiB.
 IN_FLIGHT_BYTES_MAX = 24 << 20
 IN_FLIGHT_FRAMES_MAX = 48
 # While other frames are unacknowledged, a frame that is not full waits this long for more.
 LINGER_S = 0.001
-# What a stream ends with that is worth another try.
-RETRIED = (
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.RESOURCE_EXHAUSTED,
+COMPLAIN_EVERY_S = 30.0
+# What a stream ends with that is worth another try, beside what `may_retry` says.
+_BROKEN = (
     grpc.StatusCode.INTERNAL,  # what gRPC makes of a connection that breaks within a message
     grpc.StatusCode.UNKNOWN,
     grpc.StatusCode.CANCELLED,
 )
+# A frame that ended the stream with one of these will do so again; see `may_retry` for the second.
+_REFUSED = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED)
 _FIXED64 = struct.Struct("<Q")
 
 
@@ -57,20 +61,29 @@ class PushResult(enum.Enum):
     LATE = wire.PUSH_RESULT_LATE  # its group was done without it: counted, not trained
 
 
-class Outgoing:
-    """One rollout on its way."""
+def broke(error: grpc.RpcError) -> bool:
+    """Whether a stream of pushes ended in a way that another one can mend."""
+    return may_retry(error) or error.code() in _BROKEN
 
-    __slots__ = ("header", "parts", "nbytes", "promise", "attempt_id")
+
+class Outgoing:
+    """One rollout on its way. Raises InvalidRollout if its header is larger than the daemon takes."""
+
+    __slots__ = ("header", "parts", "nbytes", "header_nbytes", "alone", "promise", "attempt_id")
 
     def __init__(self, header: RolloutHeader, parts: List[Any]) -> None:
-        self.header = header.encode()
+        self.header = header_bytes(header)
         self.parts = parts
-        self.nbytes = sum(part.nbytes for part in parts)
+        self.nbytes = sum(part.nbytes for part in parts)  # of the payload
+        self.header_nbytes = len(self.header) + 8  # with its tag and length
+        self.alone = False  # has a frame for itself, and nothing else is under way: see Pusher._take_error
         self.attempt_id = header.attempt_id
         self.promise: Promise[PushResult] = Promise("the acknowledgement of a push")
 
 
 class _Frame:
+    """A message that was sent: `nbytes` of payload and headers; the reply to the `last` one ends its rollouts."""
+
     __slots__ = ("rollouts", "nbytes", "last")
 
     def __init__(self, rollouts: List[Outgoing], nbytes: int, last: bool) -> None:
@@ -92,6 +105,8 @@ class Pusher:
         self._closed = False
         self._thread: Optional[threading.Thread] = None
         self._scope = Scope()
+        self._broken_since: Optional[float] = None  # streams have broken since then without a reply
+        self._complained = 0.0
 
     def push(self, rollout: Outgoing) -> None:
         with self._condition:
@@ -103,7 +118,7 @@ class Pusher:
                     target=self._run, name=thread_name("push"), daemon=True
                 )
                 self._thread.start()
-            if len(self._queue) == 1 and self._has_room():  # else the stream's thread is busy, or waits for replies
+            if len(self._queue) == 1 and self._may_begin():  # else the stream's thread is busy, or waits for replies
                 self._condition.notify_all()
 
     def forget(self, rollout: Outgoing) -> None:
@@ -154,6 +169,7 @@ class Pusher:
                 with self._scope.holding(call):
                     for reply in call:
                         backoff.reset()
+                        self._broken_since = None
                         self._take_reply(wire.PushReply.decode(reply))
             except grpc.RpcError as error:
                 pause = self._take_error(error, backoff)
@@ -185,19 +201,50 @@ class Pusher:
         settle(results)
 
     def _take_error(self, error: grpc.RpcError, backoff: Backoff) -> float:
-        """Pause before the next stream. What no repetition can mend fails everything that was sent."""
-        if error.code() in RETRIED:
-            if not self._closed:
-                log.info("push stream ended (%s); opening it again", error.details())
+        """Pause before the next stream.
+
+        A refusal of one frame says nothing of the others that were under way: all go again, one at a time, and what is
+        refused alone has failed. What else no repetition can mend fails everything that was sent.
+        """
+        if broke(error):
+            self._complain(error)
             return backoff.next_s(retry_after_s(error))
-        failure = _errors.from_rpc(error, METHOD)
+        refused = error.code() in _REFUSED
         with self._condition:
             sent = [*self._unanswered(), *self._half_sent]
+            if refused and len(sent) > 1:
+                for rollout in sent:
+                    rollout.alone = True
+                log.warning("the daemon refused a frame; its %d rollouts go one by one: %s", len(sent), error.details())
+                return 0.0
             self._half_sent = []
             self._frames.clear()
             self._in_flight_bytes = 0
+        failure: Exception = _errors.from_rpc(error, METHOD)
+        if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
+            failure = _errors.InvalidRollout("rollout", f"is refused by the daemon: {error.details()}")
         settle([(rollout.promise, None, failure) for rollout in sent])
         return backoff.next_s()
+
+    def _complain(self, error: grpc.RpcError) -> None:
+        """Says that streams break; louder when that has gone on for long."""
+        if self._closed:
+            return
+        now = time.monotonic()
+        if self._broken_since is None:
+            self._broken_since = self._complained = now
+        if now > self._complained + COMPLAIN_EVERY_S:
+            with self._condition:
+                waiting = len(self._unanswered()) + len(self._half_sent) + len(self._queue)
+            log.warning(
+                "pushes wait (%d): their streams have broken for %.0f s: %s",
+                waiting,
+                now - self._broken_since,
+                error.details(),
+            )
+            self._complained = now
+        else:
+            log.info("push stream ended (%s); opening it again", error.details())
 
     def _unanswered(self) -> List[Outgoing]:
         return [rollout for frame in self._frames if frame.last for rollout in frame.rollouts]
@@ -227,35 +274,53 @@ class Pusher:
     def _next_rollouts(self, stream: int) -> List[Outgoing]:
         """What goes into the next frame: full, or all there is; nothing when the stream is over."""
         with self._condition:
-            while self._stream == stream and (not self._queue or not self._has_room()):
-                self._condition.wait()
+            lingered = False
+            while self._stream == stream:
+                if not self._queue or not self._may_begin():
+                    self._condition.wait()
+                elif not lingered and self._frames and not self._fills_a_frame():
+                    self._condition.wait(LINGER_S)
+                    lingered = True  # meanwhile all of them may have been taken back
+                else:
+                    break
             if self._stream != stream:
                 return []
-            if self._frames and len(self._queue) < FRAME_ROLLOUTS_MAX and not self._fills_a_frame():
-                self._condition.wait(LINGER_S)
-                if self._stream != stream:
-                    return []
             rollouts: List[Outgoing] = []
-            nbytes = 0
+            nbytes = headers = 0
             while self._queue and len(rollouts) < FRAME_ROLLOUTS_MAX:
-                size = self._queue[0].nbytes
-                if rollouts and nbytes + size > FRAME_BYTES:
+                following = self._queue[0]
+                nbytes += following.nbytes
+                headers += following.header_nbytes
+                fits = nbytes <= FRAME_BYTES and headers <= FRAME_HEADER_BYTES_MAX and not following.alone
+                if rollouts and not fits:
+                    nbytes -= following.nbytes
+                    headers -= following.header_nbytes
                     break
                 rollouts.append(self._queue.popleft())
-                nbytes += size
+                if following.alone:
+                    break
             if nbytes <= FRAME_BYTES:
-                self._sent(rollouts, nbytes, True)
+                self._sent(rollouts, nbytes + headers, True)
             else:
                 self._half_sent = rollouts
             return rollouts
 
     def _fills_a_frame(self) -> bool:
-        nbytes = 0
+        if len(self._queue) >= FRAME_ROLLOUTS_MAX:
+            return True
+        nbytes = headers = 0
         for rollout in self._queue:
             nbytes += rollout.nbytes
-            if nbytes >= FRAME_BYTES // 2:
+            headers += rollout.header_nbytes
+            if nbytes >= FRAME_BYTES // 2 or headers >= FRAME_HEADER_BYTES_MAX // 2:
                 return True
         return False
+
+    def _may_begin(self) -> bool:
+        """Whether what is first in the queue may be sent now."""
+        if not self._frames:
+            return True
+        return self._has_room() and not self._queue[0].alone and not self._frames[-1].rollouts[0].alone
 
     def _has_room(self) -> bool:
         return len(self._frames) < IN_FLIGHT_FRAMES_MAX and (
@@ -282,7 +347,7 @@ class Pusher:
                     self._condition.wait()
                 if self._stream != stream:
                     return
-                self._sent(rollouts, size, sent == nbytes)
+                self._sent(rollouts, size + len(headers), sent == nbytes)
                 if sent == nbytes:
                     self._half_sent = []
                 head = self._head()

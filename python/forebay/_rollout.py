@@ -15,14 +15,24 @@ from ._errors import InvalidRollout
 from ._messages import types as wire
 from ._wire import varint
 
+LOGPROBS = {"": 0, "raw": wire.LOGPROB_RAW, "processed": wire.LOGPROB_PROCESSED}
 Array = Any  # a numpy array, a torch tensor, or a sequence of numbers
 STATUSES = {
     "finished": wire.ROLLOUT_STATUS_FINISHED,
     "truncated": wire.ROLLOUT_STATUS_TRUNCATED,
     "aborted": wire.ROLLOUT_STATUS_ABORTED,
 }
+# Limits of the contract. The daemon refuses a whole frame for some of them, so they are checked before anything is sent.
 SEQUENCES_MAX = 1024
+COLUMNS_MAX = 256
+REWARDS_MAX = 64
+REWARD_MAX = 1e12
+REWARD_NAME_BYTES_MAX = 64
+VERSION_RUNS_MAX = 65_536  # of a sequence
+TOKENS_MAX = (1 << 31) - 1  # of a sequence
 EXTRA_BYTES_MAX = 64 * 1024
+HEADER_BYTES_MAX = 1 << 20
+_UINT32_MAX = (1 << 32) - 1
 
 
 class VersionRun(NamedTuple):
@@ -47,9 +57,19 @@ class Turn(NamedTuple):
     seed: int = 0
     logprobs: str = ""  # "raw" or "processed"
 
+    def check(self, path: str, tokens: int) -> None:
+        """Raises InvalidRollout for a turn that a sequence of `tokens` tokens cannot have."""
+        end = self.offset + self.tokens
+        if self.offset < 0 or self.tokens < 0 or end > tokens:
+            raise InvalidRollout(path, f"ends at {end}, the sequence at {tokens}")
+        if self.logprobs not in LOGPROBS:
+            raise InvalidRollout(f"{path}.logprobs", f"is {self.logprobs!r}, must be one of {', '.join(LOGPROBS)}")
+        if not 0 <= self.tool_wait_s < math.inf:
+            raise InvalidRollout(f"{path}.tool_wait_ms", f"is {self.tool_wait_s} s, must be finite and at least 0")
+
     def message(self) -> wire.Turn:
         sampling = None
-        kind = {"": 0, "raw": wire.LOGPROB_RAW, "processed": wire.LOGPROB_PROCESSED}[self.logprobs]
+        kind = LOGPROBS.get(self.logprobs, 0)
         if self.temperature or self.top_p or self.top_k or self.seed or kind:
             sampling = wire.Sampling(
                 temperature=self.temperature,
@@ -117,16 +137,14 @@ class Sequence:
     def message(self, index: int, branch: int) -> wire.Sequence:
         path = f"sequences[{index}]"
         count = len(self.tokens)
-        if count == 0:
-            raise InvalidRollout(f"{path}.tokens", "is 0, must be at least 1")
+        if not 1 <= count <= TOKENS_MAX:
+            raise InvalidRollout(f"{path}.tokens", f"is {count}, must be 1 to {TOKENS_MAX}")
         if not 0 <= self.prompt_tokens <= count:
             raise InvalidRollout(f"{path}.prompt_tokens", f"is {self.prompt_tokens}, at most {count}")
         if self.advantage is not None and not math.isfinite(self.advantage):
             raise InvalidRollout(f"{path}.advantage", f"is {self.advantage}, must be finite")
         for i, turn in enumerate(self.turns):
-            if turn.offset < 0 or turn.offset + turn.tokens > count:
-                end = turn.offset + turn.tokens
-                raise InvalidRollout(f"{path}.turns[{i}]", f"ends at {end}, the sequence at {count}")
+            turn.check(f"{path}.turns[{i}]", count)
         loss_tokens = _count(self.loss_mask)
         return wire.Sequence(
             tokens=count,
@@ -141,6 +159,8 @@ class Sequence:
         runs = self.versions
         if not runs:
             return []
+        if len(runs) > VERSION_RUNS_MAX:
+            raise InvalidRollout(f"{path}.versions", f"has {len(runs)} entries, at most {VERSION_RUNS_MAX}")
         if runs[0].offset != 0:
             raise InvalidRollout(f"{path}.versions[0].offset", f"is {runs[0].offset}, must be 0")
         bounds = [run.offset for run in runs] + [len(self.tokens)]
@@ -152,7 +172,10 @@ class Sequence:
                     f"{path}.versions[{at}].offset", f"is {bounds[at]}, must be {rule} {limit}"
                 )
         out = []
-        for run, begin, end in zip(runs, bounds, bounds[1:]):
+        for i, (run, begin, end) in enumerate(zip(runs, bounds, bounds[1:])):
+            for what, number in (("number", run.number), ("branch", run.branch or 0)):
+                if not 0 <= number <= _UINT32_MAX:
+                    raise InvalidRollout(f"{path}.versions[{i}].{what}", f"is {number}, must be 0 to {_UINT32_MAX}")
             loss = loss_tokens if len(runs) == 1 else _count(self.loss_mask[begin:end])
             out.append(
                 wire.VersionRun(
@@ -168,7 +191,8 @@ class Sequence:
 class Rollout:
     """The result of an attempt: one sequence given by its arrays (see Sequence), or several `sequences`.
 
-    rewards: scalars by name; push(reward=...) is the one called "reward". extra: any JSON.
+    rewards: scalars by name, at most 64; push(reward=...) is the one called "reward". extra: a JSON object, at most
+    64 KiB. At most 1024 sequences and 256 columns; versions, turns, names and extra together take at most 1 MiB.
     """
 
     def __init__(
@@ -222,6 +246,8 @@ class Rollout:
             raise InvalidRollout("status", f"is {self.status!r}, must be one of {', '.join(STATUSES)}")
         if not 1 <= len(self.sequences) <= SEQUENCES_MAX:
             raise InvalidRollout("sequences", f"has {len(self.sequences)} entries, 1 to {SEQUENCES_MAX}")
+        if not 0 <= (self.duration_s or 0) < math.inf:
+            raise InvalidRollout("duration_ms", f"is {self.duration_s} s, must be finite and at least 0")
         sequences = [s.message(i, branch) for i, s in enumerate(self.sequences)]
         columns, parts = self._columns()
         header = wire.RolloutHeader(
@@ -239,13 +265,20 @@ class Rollout:
     def _extra_json(self) -> str:
         if self.extra is None:
             return ""
-        text = json.dumps(self.extra)
+        if not isinstance(self.extra, Mapping):
+            raise InvalidRollout("extra_json", f"is a {type(self.extra).__name__}, must be an object: a dict")
+        try:
+            text = json.dumps(dict(self.extra), allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise _no_json(self.extra, error) from None
         if len(text) > EXTRA_BYTES_MAX:
             raise InvalidRollout("extra_json", f"has {len(text)} bytes, at most {EXTRA_BYTES_MAX}")
         return text
 
     def _columns(self) -> Tuple[List[_EncodedColumn], List["np.ndarray[Any, Any]"]]:
         columns, parts = [], []
+        if len(self.sequences[0].columns) > COLUMNS_MAX:
+            raise InvalidRollout("columns", f"has {len(self.sequences[0].columns)} entries, at most {COLUMNS_MAX}")
         for index, name in enumerate(self.sequences[0].columns):
             path = f"columns[{index}]"
             encoded = [self._column(s, name, path) for s in self.sequences]
@@ -298,18 +331,63 @@ class _EncodedColumn:
         return self._head + wire.Column(bytes=self._bytes, sequence_bytes=self._sequence_bytes).encode()
 
 
+def header_bytes(header: wire.RolloutHeader) -> bytes:
+    """The encoded header; raises InvalidRollout for one that is larger than the daemon takes."""
+    try:
+        data = header.encode()
+    except ValueError as error:  # a number out of its type's range, or text that is no Unicode
+        raise InvalidRollout("header", f"cannot be encoded: {error}") from None
+    if len(data) > HEADER_BYTES_MAX:
+        raise InvalidRollout(
+            "header",
+            f"has {len(data)} bytes, at most {HEADER_BYTES_MAX}: versions and turns of all sequences, names, extra_json",
+        )
+    return data
+
+
+def _no_json(extra: Mapping[str, Any], error: Exception) -> InvalidRollout:
+    """What `json.dumps` did not take, with its place if that is a number."""
+    try:
+        found = _not_finite(extra, "extra_json")
+    except RecursionError:
+        found = None
+    if found is None:
+        return InvalidRollout("extra_json", f"is no JSON: {error}")
+    return InvalidRollout(found[0], f"is {found[1]}, must be finite: JSON has no such number")
+
+
+def _not_finite(value: Any, path: str) -> Optional[Tuple[str, float]]:
+    """The first number in a tree of values that is NaN or infinite, and its path."""
+    if isinstance(value, float):
+        return None if math.isfinite(value) else (path, value)
+    within: List[Tuple[Any, str]] = []
+    if isinstance(value, Mapping):
+        within = [(inner, f"{path}.{key}") for key, inner in value.items()]
+        within += [(key, f"{path}.{key}") for key in value if isinstance(key, float)]
+    elif isinstance(value, (list, tuple)):
+        within = [(inner, f"{path}[{i}]") for i, inner in enumerate(value)]
+    return next(filter(None, (_not_finite(inner, at) for inner, at in within)), None)
+
+
 def check_rewards(rewards: Mapping[str, float]) -> Dict[str, float]:
-    """Rewards as floats; raises InvalidRollout for one that is not finite."""
+    """Rewards as floats; raises InvalidRollout for one that is not within +-1e12, for a name of more than 64 bytes, and
+    for more than 64 of them."""
     out = {}
+    if len(rewards) > REWARDS_MAX:
+        raise InvalidRollout("rewards", f"has {len(rewards)} entries, at most {REWARDS_MAX}")
     for name, value in rewards.items():
         try:
             number = float(value)
         except (TypeError, ValueError):
             raise InvalidRollout(f"rewards[{name}]", f"is {value!r}, must be a number") from None
-        if not math.isfinite(number):
-            raise InvalidRollout(f"rewards[{name}]", f"is {number}, must be finite")
-        if not 1 <= len(name.encode()) <= 64:
-            raise InvalidRollout("rewards", f"has a name of {len(name.encode())} bytes, must be 1 to 64")
+        if not abs(number) <= REWARD_MAX:  # written so that NaN fails
+            raise InvalidRollout(f"rewards[{name}]", f"is {number}, must be finite and within +-{REWARD_MAX:g}")
+        try:
+            name_bytes = len(name.encode())
+        except (AttributeError, UnicodeEncodeError):
+            raise InvalidRollout("rewards", f"has the name {name!r}, which is no text") from None
+        if not 1 <= name_bytes <= REWARD_NAME_BYTES_MAX:
+            raise InvalidRollout("rewards", f"has a name of {name_bytes} bytes, must be 1 to {REWARD_NAME_BYTES_MAX}")
         out[name] = number
     return out
 

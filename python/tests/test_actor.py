@@ -1,6 +1,7 @@
 """Actors against a scripted daemon: leases, pushes, what is reported and when."""
 
 import asyncio
+import logging
 import os
 import signal
 import subprocess
@@ -12,7 +13,8 @@ import grpc
 import numpy as np
 import pytest
 from forebay._messages import actor as wire
-from forebay._push import FRAME_BYTES
+from forebay import _connection, _push
+from forebay._push import FRAME_BYTES, FRAME_HEADER_BYTES_MAX
 
 
 def rollout(tokens=8, **more):
@@ -112,6 +114,98 @@ def test_what_was_not_acknowledged_is_sent_again(scripted, tokens):
     assert last == 3
     answered = [h.attempt_id for stream, f in scripted.frames if stream == last for h in f.rollouts]
     assert sorted(answered) == [1, 2, 3]
+
+
+def send_while_away(scripted, count, **more):
+    """Assignments whose rollouts were all queued before a frame was answered: the next stream may take them at once."""
+    scripted.assign(count)
+    scripted.break_streams = 1
+    scripted.may_break.clear()
+    actor = scripted.connect().sync.actor("env", slots=count)
+    held = [actor.next(timeout=20) for _ in range(count)]
+    sent = [a._send(rollout(**more), 1.0, None) for a in held]
+    scripted.may_break.set()
+    return held, sent
+
+
+def test_frames_are_bounded_by_their_headers_too(scripted):
+    held, sent = send_while_away(scripted, 300, extra={"note": "x" * 60_000})
+    assert [outgoing.promise.result(20) for outgoing in sent] == [fb.PushResult.ACCEPTED] * 300
+    for stream, frame in scripted.frames:
+        assert sum(len(header.encode()) for header in frame.rollouts) <= FRAME_HEADER_BYTES_MAX
+    assert max(len(frame.rollouts) for _, frame in scripted.frames) > 10
+
+
+@pytest.mark.parametrize("nbytes", [8, FRAME_BYTES + 1])
+@pytest.mark.parametrize(
+    "status, error", [("INVALID_ARGUMENT", fb.InvalidRollout), ("RESOURCE_EXHAUSTED", fb.Overloaded)]
+)
+def test_a_frame_that_the_daemon_refuses_fails_the_wrong_rollout_alone(scripted, nbytes, status, error):
+    scripted.refused_with[3] = (getattr(grpc.StatusCode, status), "rollouts[2].x: is 12, at most 11")
+    held, sent = send_while_away(scripted, 6, text=b"x" * nbytes)
+    for a, outgoing in zip(held, sent):
+        if a.id == 3:
+            with pytest.raises(error, match="is 12, at most 11"):
+                outgoing.promise.result(20)
+        else:
+            assert outgoing.promise.result(20) is fb.PushResult.ACCEPTED
+    alone = [frame for stream, frame in scripted.frames if stream > 2 and frame.rollouts]
+    assert all(len(frame.rollouts) == 1 for frame in alone)
+
+
+def test_after_a_refused_frame_rollouts_share_frames_again(scripted):
+    scripted.refused_with[1] = (grpc.StatusCode.INVALID_ARGUMENT, "rollouts[0].x: is wrong")
+    held, sent = send_while_away(scripted, 40)
+    with pytest.raises(fb.InvalidRollout):
+        sent[0].promise.result(20)
+    for outgoing in sent[1:]:
+        outgoing.promise.result(20)
+    pusher = held[0]._keeper.pusher
+    more = [_push.Outgoing(wire_header(100 + i), rollout()._encode()[1]) for i in range(40)]
+    with pusher._condition:  # all are there before the first is taken
+        for outgoing in more:
+            pusher.push(outgoing)
+    assert [outgoing.promise.result(20) for outgoing in more] == [fb.PushResult.ACCEPTED] * 40
+    assert len(scripted.frames[-1][1].rollouts) == 40
+
+
+def wire_header(attempt_id):
+    header, _ = rollout()._encode()
+    header.attempt_id, header.token = attempt_id, 7
+    return header
+
+
+def test_pushes_whose_streams_break_for_long_say_so(scripted, caplog, monkeypatch):
+    monkeypatch.setattr(_push, "COMPLAIN_EVERY_S", 0.0)
+    scripted.assign(1)
+    scripted.break_streams = 3
+
+    async def body(a):
+        return await a.push(rollout(), reward=1)
+
+    with caplog.at_level(logging.WARNING, "forebay"):
+        assert asyncio.run(work_on(scripted.connect(), 1, body)) == [fb.PushResult.ACCEPTED]
+    said = [r.getMessage() for r in caplog.records if "pushes wait" in r.getMessage()]
+    assert said and "going away" in said[0] and said[0].startswith("pushes wait (1): ")
+
+
+def test_a_frame_whose_rollouts_were_taken_back_meanwhile_is_not_sent(monkeypatch):
+    pusher = _push.Pusher(None, 1)
+    under_way, late = (_push.Outgoing(wire_header(i), []) for i in (1, 2))
+    pusher._frames.append(_push._Frame([under_way], 0, True))
+    pusher._queue.append(late)
+    waits = []
+
+    def wait(timeout=None):
+        waits.append(timeout)
+        if timeout is None:
+            pusher._stream += 1  # the end of the test
+        else:
+            pusher.forget(late)
+
+    monkeypatch.setattr(pusher._condition, "wait", wait)
+    assert pusher._next_rollouts(pusher._stream) == []
+    assert waits == [_push.LINGER_S, None] and len(pusher._frames) == 1
 
 
 def test_outcomes_become_exceptions_and_results(scripted):

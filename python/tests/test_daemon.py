@@ -12,6 +12,7 @@ import time
 import forebay as fb
 import numpy as np
 import pytest
+from forebay import _rollout
 
 
 def rollout(seed=0, tokens=20, **more):
@@ -310,6 +311,21 @@ def test_a_finished_group_is_pushed_without_assignments(run):
         run.push_group("nowhere", group, task={"question": "?"})
 
 
+def group_with_headers(count):
+    """Rollouts whose headers have some 920 KB each."""
+    turns = [fb.Turn(0, 1, engine="e" * 1000)] * 900
+    return [rollout(i, rewards={"reward": float(i % 2)}, versions=0, turns=turns) for i in range(count)]
+
+
+def test_a_group_is_bounded_by_what_its_first_message_holds(run):
+    run.load("offline", [], group_size=13, max_lag=5)
+    with pytest.raises(fb.InvalidRequest, match="group: its task and its rollouts' headers have 128[0-9]+ bytes, .* 12776192"):
+        run.push_group("offline", group_with_headers(14), task={"question": "?"})
+    with pytest.raises(fb.InvalidRequest, match="rollouts: has 4097 entries, at most 4096"):
+        run.push_group("offline", [rollout()] * 4097, task={"question": "?"})
+    assert run.push_group("offline", group_with_headers(13), task={"question": "?"}) == [fb.PushResult.ACCEPTED] * 13
+
+
 def test_bad_rollouts_are_refused_by_the_daemon_too(run):
     """Checks of the client are switched off here, one after another."""
     run.load("math", [{"id": str(i)} for i in range(9)], group_size=2, max_failures=100)
@@ -343,6 +359,42 @@ def test_bad_rollouts_are_refused_by_the_daemon_too(run):
                 with pytest.raises(fb.InvalidRequest, match=field):
                     a.push(bad, reward=1)
                 assert a.push(rollout(), reward=1) is fb.PushResult.ACCEPTED
+
+
+def test_a_rollout_that_makes_the_daemon_refuse_its_frame_fails_alone(run, monkeypatch):
+    """The client's own check of the count is switched off."""
+    monkeypatch.setattr(_rollout, "COLUMNS_MAX", 1000)
+    run.load("math", [{"id": str(i)} for i in range(3)], group_size=2, max_failures=1)
+    with run.sync.actor("env", slots=6) as actor:
+        held = [actor.next(20) for _ in range(6)]
+        with held[0]._keeper.pusher._condition:  # all are there before the first frame is made
+            sent = [
+                a._send(rollout(number, **{f"c{i}": 1.0 for i in range(300 if number == 3 else 1)}), float(number % 2), None)
+                for number, a in enumerate(held)
+            ]
+        for number, (a, outgoing) in enumerate(zip(held, sent)):
+            if number == 3:
+                with pytest.raises(fb.InvalidRollout, match="has more than 256 entries"):
+                    outgoing.promise.result(20)
+                a.release()
+            else:
+                assert outgoing.promise.result(20) is fb.PushResult.ACCEPTED
+                a._pushed()
+    assert run.sources()["math"].groups_ready == 2
+
+
+def test_a_column_of_a_micro_batch_that_no_message_holds_is_refused_at_once(run):
+    fill(run, 1, 2)
+    with run.trainer(groups=1, token_budget=64) as t:
+        (step,) = t.steps(1)
+        (mb,) = step
+        with pytest.raises(fb.InvalidRequest, match="states: has .* bytes .* at most 16711680 a column"):
+            step.put(mb, states=np.zeros((mb.num_tokens, 16_000_000 // mb.num_tokens + 200_000), np.uint8))
+        wide = {f"x{i}": np.full((mb.num_tokens, 6_000_000 // mb.num_tokens), i, np.uint8) for i in range(5)}
+        step.put(mb, **wide)
+        (again,) = step
+        for i in range(5):
+            assert (again[f"x{i}"] == i).all() and again[f"x{i}"].nbytes > 5_900_000
 
 
 def worker(run, answers):

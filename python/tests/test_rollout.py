@@ -4,10 +4,18 @@ import forebay as fb
 import numpy as np
 import pytest
 from forebay._messages import types as wire
+from forebay._push import Outgoing
 
 TOKENS = np.arange(10, dtype=np.uint32)
 MASK = np.ones(10, np.uint8)
+LONG = np.zeros(200_000, np.uint32)
+RING = {}
+RING["again"] = [RING]
 MASKED = np.ma.masked_less(np.arange(10, dtype=np.float32), 2)
+
+
+def turns(*spans):
+    return fb.Rollout(TOKENS, prompt_tokens=4, turns=spans)
 
 
 def encoded(rollout, **options):
@@ -137,6 +145,25 @@ def test_any_layout_in_memory_becomes_the_same_bytes():
         ("sequences[0].advantage", lambda: fb.Rollout(TOKENS, prompt_tokens=4, advantage=float("inf"))),
         ("sequences", lambda: fb.Rollout(sequences=[])),
         ("extra_json", lambda: fb.Rollout(TOKENS, prompt_tokens=4, extra={"x": "y" * 70_000})),
+        ("extra_json.a[1].b", lambda: fb.Rollout(TOKENS, prompt_tokens=4, extra={"a": [1, {"b": float("nan")}]})),
+        ("extra_json.x", lambda: fb.Rollout(TOKENS, prompt_tokens=4, extra={"x": np.float64("inf")})),
+        ("extra_json", lambda: fb.Rollout(TOKENS, prompt_tokens=4, extra={"x": object()})),
+        ("extra_json", lambda: fb.Rollout(TOKENS, prompt_tokens=4, extra=RING)),
+        ("extra_json", lambda: fb.Rollout(TOKENS, prompt_tokens=4, extra=[1])),
+        ("columns", lambda: fb.Rollout(TOKENS, prompt_tokens=4, **{f"c{i}": 1.0 for i in range(255)})),
+        ("rewards", lambda: fb.Rollout(TOKENS, prompt_tokens=4, rewards={f"r{i}": 1.0 for i in range(65)})),
+        ("rewards", lambda: fb.Rollout(TOKENS, prompt_tokens=4, rewards={"r" * 65: 1.0})),
+        ("rewards", lambda: fb.Rollout(TOKENS, prompt_tokens=4, rewards={"\udcff": 1.0})),
+        ("rewards[x]", lambda: fb.Rollout(TOKENS, prompt_tokens=4, rewards={"x": -1e13})),
+        ("duration_ms", lambda: fb.Rollout(TOKENS, prompt_tokens=4, duration_s=float("nan"))),
+        ("duration_ms", lambda: fb.Rollout(TOKENS, prompt_tokens=4, duration_s=-1)),
+        ("sequences[0].versions[0].number", lambda: fb.Rollout(TOKENS, prompt_tokens=4, versions=-1)),
+        ("sequences[0].versions[1].number", lambda: fb.Rollout(TOKENS, prompt_tokens=4, versions=[(0, 1), (5, 1 << 32)])),
+        ("sequences[0].versions[0].branch", lambda: fb.Rollout(TOKENS, prompt_tokens=4, versions=[(0, 1, -1)])),
+        ("sequences[0].versions", lambda: fb.Rollout(LONG, prompt_tokens=4, versions=[(i, i) for i in range(65_537)])),
+        ("sequences[0].turns[0]", lambda: fb.Rollout(TOKENS, prompt_tokens=4, turns=[fb.Turn(3, -1)])),
+        ("sequences[0].turns[1].logprobs", lambda: turns(fb.Turn(0, 4), fb.Turn(4, 6, logprobs="rough"))),
+        ("sequences[0].turns[0].tool_wait_ms", lambda: turns(fb.Turn(0, 4, tool_wait_s=float("inf")))),
         ("columns[2].bytes", lambda: fb.Rollout(TOKENS, prompt_tokens=4, x=fb.Ragged([1, 2], np.zeros(11)))),
         ("columns[2].bytes", lambda: fb.Rollout(TOKENS, prompt_tokens=4, x=fb.Ragged([1, 2], ["?"] * 11))),
         ("columns[2].bytes", lambda: fb.Rollout(TOKENS, prompt_tokens=4, x=fb.Ragged(5, np.zeros(11)))),
@@ -153,6 +180,33 @@ def test_what_is_wrong_is_named(field, make):
     with pytest.raises(fb.InvalidRollout) as caught:
         make()._encode()
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    "make, match",
+    [
+        (lambda: turns(*[fb.Turn(0, 1, engine="e" * 1000)] * 1200), "header has 12[0-9]+ bytes, at most 1048576"),
+        (lambda: turns(fb.Turn(0, 4, role="\udcff")), "header cannot be encoded: .*surrogates"),
+        (lambda: turns(fb.Turn(0, 4, seed=-1)), "header cannot be encoded: seed: -1, must be 0 to"),
+    ],
+)
+def test_a_header_that_the_daemon_cannot_take_is_refused_before_it_shares_a_frame(make, match):
+    with pytest.raises(fb.InvalidRollout, match=match) as caught:
+        Outgoing(*make()._encode())
+    assert caught.value.field == "header"
+
+
+def test_what_is_at_the_limits_is_taken():
+    header, _ = encoded(
+        fb.Rollout(
+            LONG,
+            prompt_tokens=4,
+            versions=[(i, i) for i in range(65_536)],
+            rewards={f"r{i}": 1e12 for i in range(64)},
+            **{f"c{i}": 1.0 for i in range(254)},
+        )
+    )
+    assert (len(header.columns), len(header.rewards), len(header.sequences[0].versions)) == (256, 64, 65_536)
 
 
 def test_columns_that_differ_between_sequences_are_refused():
