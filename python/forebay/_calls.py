@@ -86,8 +86,8 @@ class SyncRun:
         """Creates or changes a source, and adds tasks to it.
 
         `dataset`: an iterable of dicts (or any JSON), a Hugging Face data set, or a path (.jsonl,
-        .json, .parquet). A task's id is its `id_field`, or a hash of its content; the same tasks
-        again add nothing. `task_weight`: a field or a function, for weighted draws. Settings, as for
+        .json, .parquet). A task's id is its `id_field` (at most 256 bytes), or a hash of its content; the same tasks
+        again add nothing. A task is at most 1 MiB of JSON; InvalidRequest names one that is larger. `task_weight`: a field or a function, for weighted draws. Settings, as for
         `configure`: group_size=16, max_lag=2, sampling={...}, purpose="eval", ...
         """
         batches = _sources.batches(_sources.tasks(dataset, id_field, task_weight))
@@ -104,7 +104,7 @@ class SyncRun:
         return Loaded(added, known)
 
     def configure(self, source: str, **settings: Any) -> None:
-        """Creates a source, or changes those settings of it that are named."""
+        """Creates a source, or changes those settings of it that are named; ValueError names one that is wrong."""
         held = self._settings_of(source)
         if held is not None and not settings:
             return

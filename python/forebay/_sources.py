@@ -5,14 +5,22 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import math
 import os
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Union
 
+from ._errors import InvalidRequest
 from ._messages import types as wire
 from ._messages.admin import Task
 
 TASKS_PER_REQUEST = 4096
 BYTES_PER_REQUEST = 2 << 20
+# Limits of the contract.
+TASK_ID_BYTES_MAX = 256
+TASK_BYTES_MAX = 1 << 20
+SAMPLING_BYTES_MAX = 64 * 1024
+REWARDS_MAX = 8
+REQUIRED_COLUMNS_MAX = 64
 
 Dataset = Union[str, "os.PathLike[str]", Iterable[Any]]
 
@@ -32,22 +40,44 @@ def _milliseconds(seconds: Any) -> int:
     return int(float(seconds) * 1000)
 
 
-def _json(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+def _json_object(value: Any) -> str:
+    """A JSON object as text, given as such or as a dict."""
+    if value == "":
+        return ""  # none
+    text = value if isinstance(value, str) else json.dumps(value, allow_nan=False)
+    if not isinstance(json.loads(text, parse_constant=_no_constant), dict):
+        raise ValueError(f"{text[:100]} is no JSON object")
+    if len(text.encode()) > SAMPLING_BYTES_MAX:
+        raise ValueError(f"has {len(text.encode())} bytes, at most {SAMPLING_BYTES_MAX}")
+    return text
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _at_most(count: int, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def counted(value: Any) -> Any:
+        out = convert(value)
+        if len(out) > count:
+            raise ValueError(f"has {len(out)} entries, at most {count}")
+        return out
+
+    return counted
 
 
 # Keyword: the field of SourceSettings that it sets, and how.
 _PLAIN: Dict[str, Any] = {
     "group_size": ("group_size", int),
     "attempts_per_task": ("attempts_per_task", int),
-    "sampling": ("sampling_json", _json),
-    "rewards": ("rewards", dict),
+    "sampling": ("sampling_json", _json_object),
+    "rewards": ("rewards", _at_most(REWARDS_MAX, dict)),
     "reward_timeout_s": ("reward_timeout_ms", _milliseconds),
     "max_lag": ("max_lag", int),
     "weight": ("weight", float),
     "minimum_share": ("minimum_share", float),
     "epochs": ("epochs", int),
-    "required_columns": ("required_columns", list),
+    "required_columns": ("required_columns", _at_most(REQUIRED_COLUMNS_MAX, list)),
     "paused": ("paused", bool),
     "purpose": ("purpose", _enum("PURPOSE", "train", "eval")),
     "order": ("order", _enum("ORDER", "static", "shuffled", "weighted")),
@@ -165,11 +195,29 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"a task holds a {type(value).__name__}, which is no JSON")
 
 
+def _check(task: Task, index: int) -> None:
+    """Raises InvalidRequest for a task that the daemon would refuse with all that are in its request."""
+    path = f"tasks[{index}]"
+    size = len(task.external_id.encode())
+    if not 1 <= size <= TASK_ID_BYTES_MAX:
+        shown = task.external_id[:40]
+        raise InvalidRequest(f"{path}.external_id: {shown!r} has {size} bytes, must be 1 to {TASK_ID_BYTES_MAX}")
+    if len(task.payload) > TASK_BYTES_MAX:
+        raise InvalidRequest(
+            f"{path}.payload: of task {task.external_id!r} has {len(task.payload)} bytes, at most {TASK_BYTES_MAX}"
+        )
+    if task.weight is not None and not 0 <= task.weight < math.inf:
+        raise InvalidRequest(
+            f"{path}.weight: of task {task.external_id!r} is {task.weight}, must be finite and at least 0"
+        )
+
+
 def batches(all_tasks: Iterable[Task]) -> Iterator[List[Task]]:
-    """Tasks in requests of bounded size."""
+    """Tasks in requests of bounded size. Raises InvalidRequest for a task beyond the contract's limits."""
     batch: List[Task] = []
     nbytes = 0
-    for task in all_tasks:
+    for index, task in enumerate(all_tasks):
+        _check(task, index)
         batch.append(task)
         nbytes += len(task.payload) + 64
         if len(batch) >= TASKS_PER_REQUEST or nbytes >= BYTES_PER_REQUEST:

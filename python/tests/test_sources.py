@@ -7,6 +7,7 @@ import sys
 import types
 
 import numpy as np
+import forebay as fb
 import pytest
 from forebay import _sources
 from forebay._messages import types as wire
@@ -87,6 +88,44 @@ def test_requests_are_bounded_by_count_and_bytes():
     large = tasks([{"id": i, "text": "x" * 500_000} for i in range(9)])
     sizes = [sum(len(t.payload) for t in b) for b in _sources.batches(large)]
     assert sum(len(b) for b in _sources.batches(large)) == 9 and max(sizes) < 3 << 20
+
+
+@pytest.mark.parametrize(
+    "task, match",
+    [
+        ({"id": "long", "text": "x" * 1_048_600}, r"tasks\[2\].payload: of task 'long' has 10486[0-9]+ bytes, at most 1048576"),
+        ({"id": "i" * 257}, r"tasks\[2\].external_id: 'iii.*' has 257 bytes, must be 1 to 256"),
+        ({"id": ""}, r"tasks\[2\].external_id: '' has 0 bytes"),
+        ({"id": "nan", "w": float("nan")}, r"tasks\[2\].weight: of task 'nan' is nan, must be finite"),
+        ({"id": "negative", "w": -1}, r"tasks\[2\].weight: of task 'negative' is -1.0, must be finite and at least 0"),
+    ],
+)
+def test_a_task_that_would_fail_its_whole_request_is_refused_by_name(task, match):
+    all_tasks = tasks([{"id": 0}, {"id": 1}, task, {"id": 3}], weight=lambda item: item.get("w", 1))
+    with pytest.raises(fb.InvalidRequest, match=match):
+        list(_sources.batches(all_tasks))
+
+
+@pytest.mark.parametrize(
+    "settings, match",
+    [
+        ({"sampling": {"temperature": float("nan")}}, "sampling: "),
+        ({"sampling": '{"temperature": NaN}'}, "sampling: NaN is no JSON"),
+        ({"sampling": "{temp: 1}"}, "sampling: "),
+        ({"sampling": [1]}, r"sampling: \[1\] is no JSON object"),
+        ({"sampling": {"stop": "x" * 65_536}}, "sampling: has 65548 bytes, at most 65536"),
+        ({"required_columns": [f"c{i}" for i in range(65)]}, "required_columns: has 65 entries, at most 64"),
+        ({"rewards": {f"r{i}": 1.0 for i in range(9)}}, "rewards: has 9 entries, at most 8"),
+    ],
+)
+def test_settings_beyond_the_limits_are_refused_by_name(settings, match):
+    with pytest.raises(ValueError, match=match):
+        _sources.settings("math", settings)
+
+
+def test_sampling_is_given_as_a_dict_or_as_text_and_can_be_taken_away():
+    for given, held in (({"n": 1}, '{"n": 1}'), ('{"n": 1}', '{"n": 1}'), ("", "")):
+        assert _sources.settings("math", {"sampling": given}).sampling_json == held
 
 
 def test_settings_by_keyword():
