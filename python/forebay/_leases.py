@@ -33,6 +33,7 @@ ACQUIRE_LINGER_S = 0.02
 LEASES_PER_CALL = 32_768
 RENEW_INTERVAL_S = 5.0
 REWARDS_PER_CALL = 4096
+REWARD_BYTES_PER_CALL = 2 << 20
 COMPLAIN_EVERY_S = 30.0
 
 
@@ -398,16 +399,32 @@ class LeaseKeeper:
                 promise.fail(error)
 
     def _deliver_rewards(self, entries: List[Tuple[Any, Promise[Any]]]) -> None:
-        for begin in range(0, len(entries), REWARDS_PER_CALL):
-            part = entries[begin : begin + REWARDS_PER_CALL]
-            response = self._connection.call(
-                SERVICE + "SetReward",
-                wire.SetRewardRequest(session=self.session, rewards=[reward for reward, _ in part]),
-                wire.SetRewardResponse,
-                wait=True,
-            )
-            for (_, promise), result in zip(part, response.results):
-                promise.resolve(result)
+        part: List[Tuple[Any, Promise[Any]]] = []
+        nbytes = 0
+        for entry in entries:
+            part.append(entry)
+            nbytes += len(entry[0].encode())
+            if len(part) >= REWARDS_PER_CALL or nbytes >= REWARD_BYTES_PER_CALL:
+                self._deliver_rewards_of_call(part)
+                part, nbytes = [], 0
+        if part:
+            self._deliver_rewards_of_call(part)
+
+    def _deliver_rewards_of_call(self, part: List[Tuple[Any, Promise[Any]]]) -> None:
+        """One call; the daemon refuses it for one wrong reward, so the halves of what is refused are tried."""
+        request = wire.SetRewardRequest(session=self.session, rewards=[reward for reward, _ in part])
+        try:
+            response = self._connection.call(SERVICE + "SetReward", request, wire.SetRewardResponse, wait=True)
+        except _errors.InvalidRequest as error:
+            if len(part) == 1:
+                part[0][1].fail(error)
+                return
+            middle = len(part) // 2
+            self._deliver_rewards_of_call(part[:middle])
+            self._deliver_rewards_of_call(part[middle:])
+            return
+        for (_, promise), result in zip(part, response.results):
+            promise.resolve(result)
 
     def _give_back(self, kind: str, entries: List[Tuple[Any, Promise[Any]]]) -> None:
         by_reason: Dict[str, List[Lease]] = {}

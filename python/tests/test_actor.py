@@ -390,6 +390,29 @@ def test_rewards_and_adoptions_are_delivered_without_waiting(scripted):
         run.set_reward(1, float("nan"))
 
 
+def test_a_reward_that_the_daemon_refuses_fails_alone(scripted):
+    scripted.refused_rewards = {3, 8}
+    keeper = scripted.connect().sync.actor("env")._keeper
+    with keeper._condition:  # all are there before the first call is made
+        pending = {i: keeper.set_reward(i, {"reward": 1.0}) for i in range(1, 11)}
+    for attempt_id, promise in pending.items():
+        if attempt_id in (3, 8):
+            with pytest.raises(fb.InvalidRequest, match="names shard 9"):
+                promise.result(20)
+        else:
+            assert promise.result(20) == 1
+
+
+def test_calls_with_rewards_are_bounded_in_bytes(scripted):
+    keeper = scripted.connect().sync.actor("env")._keeper
+    rewards = {f"{'r' * 60}{i}": 1.0 for i in range(64)}
+    with keeper._condition:
+        pending = [keeper.set_reward(i, rewards) for i in range(1, 2001)]
+    assert [promise.result(20) for promise in pending] == [1] * 2000
+    calls = [len(request.encode()) for request in scripted.requests("SetReward")]
+    assert sum(calls) > 8 << 20 and max(calls) < 3 << 20
+
+
 def test_a_push_has_a_deadline_and_can_be_cancelled(scripted):
     scripted.assign(2)
     scripted.push = lambda frames, context: iter(lambda: next(frames, None) or None, None) and _never(frames)
