@@ -15,7 +15,7 @@ import threading
 import time
 import weakref
 from types import FrameType, TracebackType
-from typing import Any, Callable, Dict, Generic, List, Mapping, Optional, Type, TypeVar, Union
+from typing import Any, Callable, Dict, Generic, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 import numpy as np
 
@@ -417,11 +417,9 @@ class _BaseActor(Generic[A]):
         """Takes no more assignments: the iteration ends, attempts under way may finish."""
         self._keeper.stop_acquiring()
 
-    def _save_and_close(self, timeout: float) -> None:
-        """Saves what the user's callable can save, gives the rest back."""
-        deadline = time.monotonic() + timeout
-        self._keeper.stop_acquiring()
-        sent = []
+    def _send_partials(self) -> List[Tuple[_BaseAssignment, Outgoing]]:
+        """Sends what the user's callable can save; does not wait."""
+        sent: List[Tuple[_BaseAssignment, Outgoing]] = []
         for assignment in self._keeper.held() if self._save_partials is not None else ():
             if assignment._done:
                 continue
@@ -431,13 +429,32 @@ class _BaseActor(Generic[A]):
                     sent.append((assignment, assignment._send(rollout, None, None, partial=True)))
             except Exception as error:  # of the user's callable: the others are saved all the same
                 log.warning("%r could not be saved: %s", assignment, error)
-        for assignment, outgoing in sent:
-            try:
-                outgoing.promise.result(max(0.0, deadline - time.monotonic()))
-                assignment._pushed()
-            except _errors.ForebayError as error:
-                log.warning("%r could not be saved: %s", assignment, error)
-        self._keeper.close(max(0.0, deadline - time.monotonic()))
+        return sent
+
+
+def save_and_close(
+    actors: Sequence[_BaseActor[Any]], timeout: float, keepers: Sequence[LeaseKeeper] = ()
+) -> None:
+    """Saves what the users' callables can save, gives the rest back, and ends the sessions, those of `keepers` too.
+
+    All share the `timeout` (seconds): everything is on its way before anything is waited for.
+    """
+    deadline = time.monotonic() + timeout
+    for actor in actors:
+        actor._keeper.stop_acquiring()
+    sent = [saved for actor in actors for saved in actor._send_partials()]
+    for assignment, outgoing in sent:
+        try:
+            outgoing.promise.result(max(0.0, deadline - time.monotonic()))
+            assignment._pushed()
+        except _errors.ForebayError as error:
+            log.warning("%r could not be saved: %s", assignment, error)
+    ending = [actor._keeper for actor in actors]
+    ending += [keeper for keeper in keepers if keeper not in ending]
+    for keeper in ending:
+        keeper.give_back()
+    for keeper in ending:
+        keeper.close(max(0.0, deadline - time.monotonic()))
 
 
 class Actor(_BaseActor[Assignment]):
@@ -458,7 +475,7 @@ class Actor(_BaseActor[Assignment]):
     async def close(self, timeout: float = SIGTERM_GRACE_S) -> None:
         """Saves partial attempts if it can, gives the rest back, ends the session."""
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, self._save_and_close, timeout)
+        await loop.run_in_executor(None, save_and_close, [self], timeout)
 
     async def __aenter__(self) -> "Actor":
         return self
@@ -489,7 +506,7 @@ class SyncActor(_BaseActor[SyncAssignment]):
 
     def close(self, timeout: float = SIGTERM_GRACE_S) -> None:
         """Saves partial attempts if it can, gives the rest back, ends the session."""
-        self._save_and_close(timeout)
+        save_and_close([self], timeout)
 
     def __enter__(self) -> "SyncActor":
         return self
@@ -514,8 +531,8 @@ def _on_sigterm(actor: _BaseActor[Any]) -> None:
     _installed_in = os.getpid()
 
     def handler(number: int, frame: Optional[FrameType]) -> None:
-        for each in list(_terminated) if _installed_in == os.getpid() else ():  # not in a forked child
-            each._save_and_close(SIGTERM_GRACE_S)
+        if _installed_in == os.getpid():  # not in a forked child
+            save_and_close(list(_terminated), SIGTERM_GRACE_S)
         if callable(before):
             before(number, frame)
         else:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Union
 
 from . import _sources, _status
-from ._actor import Actor, SyncActor, _BaseActor, _BaseAssignment
+from ._actor import Actor, SyncActor, _BaseActor, _BaseAssignment, save_and_close
 from ._aio import AsyncEval, AsyncTrainer, in_thread
 from ._connection import Connection, random_id
 from ._group import push_group
@@ -371,16 +371,21 @@ class SyncRun:
         return _status.Eval(self._connection, response.eval_run or request.eval_run)
 
     def close(self, timeout: float = 10.0) -> None:
-        """Saves and gives back what actors hold, and closes all connections."""
+        """Saves and gives back what actors hold, and closes all connections; `timeout` seconds for all together."""
         process = self._process
-        for actor in list(process.actors):
-            actor._save_and_close(timeout)
-        for keeper in [*process.keepers, *([process.background] if process.background else [])]:
-            keeper.close(timeout)
+        close_together([self], timeout)
         for watch in list(process.watches):
             watch.close()
         self._processes = {}
         self._connection.close()
+
+
+def close_together(runs: Sequence[SyncRun], timeout: float) -> None:
+    """Saves and gives back what the actors of all `runs` hold, within `timeout` seconds for all together."""
+    processes = [run._process for run in runs]
+    keepers = [keeper for process in processes for keeper in process.keepers]
+    keepers += [process.background for process in processes if process.background is not None]
+    save_and_close([actor for process in processes for actor in process.actors], timeout, keepers)
 
 
 class AsyncRun:

@@ -180,14 +180,20 @@ class LeaseKeeper:
         for lease in self.handed_out.drain():
             self.release(lease)
 
+    def give_back(self) -> None:
+        """Takes no more assignments, and gives back those that are held; does not wait."""
+        if self._pid != os.getpid():
+            return
+        self.stop_acquiring()
+        for lease in list(self._leases.values()):
+            self.release(lease)
+
     def close(self, timeout: float = 10.0) -> None:
         """Gives everything back and ends the session; waits up to `timeout` seconds for what is on its way."""
         if self._pid != os.getpid():
             return
         deadline = time.monotonic() + timeout
-        self.stop_acquiring()
-        for lease in list(self._leases.values()):
-            self.release(lease)
+        self.give_back()
         if self._threads:
             self.pusher.flush(max(0.0, deadline - time.monotonic()))
             with self._condition:

@@ -11,12 +11,13 @@ from typing import Any, Coroutine, Optional, Union
 
 from ._actor import _reported
 from ._aio import in_thread
-from ._calls import AsyncRun, SyncRun
+from ._calls import AsyncRun, SyncRun, close_together
 from ._connection import TLS, UNARY_TIMEOUT_S, Connection
 from ._daemon import Daemon, start_daemon
 
 log = logging.getLogger("forebay")
 DEFAULT_TARGET = "127.0.0.1:7400"
+EXIT_GRACE_S = 2.0
 
 
 class Run:
@@ -108,9 +109,14 @@ _open_runs: "weakref.WeakSet[Run]" = weakref.WeakSet()
 
 
 def _close_all() -> None:
-    for run in list(_open_runs):
+    runs = list(_open_runs)
+    try:
+        close_together([run.sync for run in runs], EXIT_GRACE_S)
+    except Exception as error:  # the interpreter is ending; the daemon's leases end by themselves
+        log.debug("giving back what is held: %s", error)
+    for run in runs:
         try:
-            run.sync.close(timeout=2.0)
+            run.sync.close(timeout=0.0)
         except Exception as error:  # the interpreter is ending; the daemon's leases end by themselves
             log.debug("closing %r: %s", run, error)
 

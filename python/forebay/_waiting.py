@@ -28,16 +28,31 @@ def running_loop() -> Optional[Loop]:
         return None
 
 
+class _Unasked:
+    """Failures of one cause that nobody asked for: one line for all of them, when the last of their promises is gone."""
+
+    __slots__ = ("_what", "_error", "count")
+
+    def __init__(self, what: str, error: BaseException) -> None:
+        self._what, self._error, self.count = what, error, 0
+
+    def __del__(self) -> None:
+        if self.count:
+            times = f" {self.count} times" if self.count > 1 else ""
+            log.warning("%s failed%s, and nobody asked: %s", self._what, times, self._error)
+
+
 class Promise(Generic[T]):
     """A result that comes later: `await` it, or ask for `.result(timeout)`, or let it be."""
 
-    __slots__ = ("_lock", "_done", "_value", "_error", "_event", "_futures", "_seen", "what")
+    __slots__ = ("_lock", "_done", "_value", "_error", "_unasked", "_event", "_futures", "_seen", "what")
 
     def __init__(self, what: str = "the answer") -> None:
         self._lock = threading.RLock()
         self._done = False
         self._value: Optional[T] = None
         self._error: Optional[BaseException] = None
+        self._unasked: Optional[_Unasked] = None  # shared with those that failed with it
         self._event: Optional[threading.Event] = None
         self._futures: List[Tuple[Loop, "asyncio.Future[None]"]] = []
         self._seen = False
@@ -94,29 +109,40 @@ class Promise(Generic[T]):
     def fail(self, error: BaseException) -> None:
         settle([(self, None, error)])
 
-    def _settle(self, value: Any, error: Optional[BaseException]) -> List[Tuple[Loop, "asyncio.Future[None]"]]:
+    def _settle(
+        self, value: Any, error: Optional[BaseException], unasked: Optional[_Unasked]
+    ) -> List[Tuple[Loop, "asyncio.Future[None]"]]:
         with self._lock:
             if self._done:
                 return []
-            self._value, self._error, self._done = value, error, True
+            self._value, self._error, self._unasked, self._done = value, error, unasked, True
             futures, self._futures = self._futures, []
             if self._event is not None:
                 self._event.set()
             return futures
 
     def __del__(self) -> None:
-        if self._error is not None and not self._seen:
-            log.warning("%s failed, and nobody asked: %s", self.what, self._error)
+        if self._unasked is not None and not self._seen:
+            with _counting:
+                self._unasked.count += 1
 
 
+_counting = threading.RLock()
 Settled = Tuple[Promise[Any], Any, Optional[BaseException]]
 
 
 def settle(results: Iterable[Settled]) -> None:
-    """Settles many promises; each event loop is woken once."""
+    """Settles many promises; each event loop is woken once, and failures of one text are told once."""
     by_loop: Dict[Loop, List["asyncio.Future[None]"]] = {}
+    causes: Dict[Tuple[str, str], _Unasked] = {}
     for promise, value, error in results:
-        for loop, future in promise._settle(value, error):
+        unasked = None
+        if error is not None:
+            cause = (promise.what, str(error))
+            unasked = causes.get(cause)
+            if unasked is None:
+                unasked = causes[cause] = _Unasked(promise.what, error)
+        for loop, future in promise._settle(value, error, unasked):
             by_loop.setdefault(loop, []).append(future)
     for loop, futures in by_loop.items():
         wake(loop, _set_all, futures)
