@@ -278,15 +278,16 @@ class SyncRun:
             known = [at for at in heard if at is not None]
             pending_to_loaded_s = time.monotonic() - min(known) if known else 0.0
         keeper = self._any_keeper()
-        for other in self._process.keepers:
-            other.version = version.message()
         request = actor_wire.ReportAdoptionRequest(
             engine=engine or keeper.engine or keeper.name,
             version=version.message(),
             pending_to_loaded_ms=int(pending_to_loaded_s * 1000),
             pause_ms=int(pause_s * 1000),
         )
-        return keeper.report_adoption(request)
+        promise = keeper.report_adoption(request)
+        for other in self._process.keepers:
+            other.version = version.message()
+        return promise
 
     # ---- trainers
 

@@ -11,6 +11,7 @@ import itertools
 import logging
 import os
 import random
+import struct
 import threading
 import time
 from dataclasses import dataclass
@@ -171,6 +172,14 @@ def retry_after_s(error: grpc.RpcError) -> float:
     return 0.0
 
 
+def encoded(message: Message, what: str) -> bytes:
+    """The message's bytes; raises InvalidRequest, which names `what`, for values that its fields cannot hold."""
+    try:
+        return message.encode()
+    except (ValueError, TypeError, AttributeError, OverflowError, struct.error) as error:
+        raise _errors.InvalidRequest(f"{what}: cannot be encoded: {error}") from error
+
+
 def may_retry(error: grpc.RpcError) -> bool:
     """Whether asking again can help: the daemon is away, or says when to ask again.
 
@@ -280,7 +289,7 @@ class Connection:
         a request of more than MESSAGE_BYTES_MAX bytes, which is not sent.
         """
         scope = scope or current_scope()
-        body = request.encode()
+        body = encoded(request, method.rpartition("/")[2])
         if len(body) > MESSAGE_BYTES_MAX:
             what = method.rpartition("/")[2]
             raise _errors.InvalidRequest(f"{what}: the request has {len(body)} bytes, at most {MESSAGE_BYTES_MAX}")

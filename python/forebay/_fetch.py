@@ -179,8 +179,9 @@ class Fetcher:
                     pause = self._backoff.next_s(retry_after_s(error))
                 else:
                     self._fail(_errors.from_rpc(error, METHOD))
-            except _errors.ForebayError as error:
-                self._fail(error)
+            except Exception as error:  # whatever it is, whoever waits for a micro-batch must hear of it
+                known = isinstance(error, _errors.ForebayError)
+                self._fail(error if known else _errors.InternalError(f"fetching failed: {error!r}"))
                 call.cancel()
             self._ask_again()
             self._scope.wait(pause)

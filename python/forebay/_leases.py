@@ -18,12 +18,13 @@ from typing import Any, Deque, Dict, List, Optional, Sequence, Tuple
 
 from . import __version__ as package
 from . import _errors
-from ._connection import Backoff, Connection, Scope, random_id, thread_name
+from ._connection import Backoff, Connection, Scope, encoded, random_id, thread_name
 from ._messages import actor as wire
 from ._messages.types import PolicyVersion
 from ._push import Pusher
 from ._usage import meter
 from ._waiting import Mailbox, Promise
+from ._wire import clipped
 
 log = logging.getLogger("forebay")
 SERVICE = "/forebay.v1.ActorService/"
@@ -150,14 +151,19 @@ class LeaseKeeper:
 
     def fail(self, lease: Lease, reason: str) -> None:
         if self.finish(lease):
-            self._post("fail", (lease, reason.encode()[:1024].decode("utf-8", "ignore")))
+            self._post("fail", (lease, clipped(reason, 1024)))
 
     def set_reward(self, attempt_id: int, rewards: Dict[str, float]) -> Promise[int]:
-        return self._post("reward", wire.AttemptReward(attempt_id=attempt_id, rewards=rewards))
+        """Raises InvalidRequest for what is no attempt's id."""
+        request = wire.AttemptReward(attempt_id=attempt_id, rewards=rewards)
+        encoded(request, f"the reward of attempt {attempt_id}")  # here, where it is the caller's error
+        return self._post("reward", request)
 
     def report_adoption(self, request: wire.ReportAdoptionRequest) -> Promise[None]:
-        self.version = request.version or PolicyVersion()
+        """Raises InvalidRequest for a version or a time that is none."""
         request.session = self.session
+        encoded(request, "the adoption")
+        self.version = request.version or PolicyVersion()
         return self._post("adoption", request)
 
     def held(self) -> List[Any]:
@@ -210,6 +216,14 @@ class LeaseKeeper:
 
     def _acquire(self) -> None:
         meter().enter_thread()
+        try:
+            self._acquire_all()
+        except Exception as error:  # whatever it is, whoever waits for an assignment must hear of it
+            log.exception("actor %s takes no more assignments", self.name)
+            self.stop_acquiring(_errors.InternalError(f"no more assignments can be taken: {error!r}"))
+        meter().leave_thread()
+
+    def _acquire_all(self) -> None:
         backoff = Backoff()
         complained = worked = time.monotonic()
         while True:
@@ -249,7 +263,6 @@ class LeaseKeeper:
                 worked = math.inf  # once is enough, until there is work again
             if not response.assignments:
                 self._scope.wait(response.retry_after_ms / 1000)
-        meter().leave_thread()
 
     def _ask(self, free: int) -> wire.AcquireResponse:
         """One request. It keeps its number until it is answered: asked again, it brings what it brought before."""
@@ -319,7 +332,7 @@ class LeaseKeeper:
             for begin in range(0, max(1, len(leases)), LEASES_PER_CALL):
                 try:
                     self._renew_call(leases[begin : begin + LEASES_PER_CALL], interval)
-                except _errors.ForebayError as error:
+                except Exception as error:  # the thread goes on: other leases, and later renewals, need it
                     log.warning("actor %s could not renew its leases: %s", self.name, error)
         meter().leave_thread()
 
@@ -398,7 +411,7 @@ class LeaseKeeper:
                 self._deliver_rewards(entries)
             else:
                 self._give_back(kind, entries)
-        except _errors.ForebayError as error:
+        except Exception as error:  # the thread goes on: it delivers for all who come later
             log.warning("actor %s: a %s could not be delivered: %s", self.name, kind, error)
             for _, promise in entries:
                 promise._seen = True  # said above

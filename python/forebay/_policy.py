@@ -130,6 +130,10 @@ class Watch:
                 log.debug("policy watch ended: %s", failure)
             except _errors.ForebayError as error:
                 log.debug("policy watch could not begin: %s", error)
+            except Exception as error:  # those who wait for news must hear of it
+                log.exception("policy watch ended")
+                self.news.close(_errors.InternalError(f"the policy cannot be followed: {error!r}"))
+                break
             self._scope.wait(backoff.next_s())
         meter().leave_thread()
 

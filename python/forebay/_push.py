@@ -173,6 +173,10 @@ class Pusher:
                         self._take_reply(wire.PushReply.decode(reply))
             except grpc.RpcError as error:
                 pause = self._take_error(error, backoff)
+            except Exception:  # a reply that cannot be read, say: without this thread no push would ever end
+                log.exception("push stream ended; opening it again")
+                call.cancel()
+                pause = backoff.next_s()
             self._send_again()
             self._scope.wait(pause)
         meter().leave_thread()

@@ -33,6 +33,7 @@ TOKENS_MAX = (1 << 31) - 1  # of a sequence
 EXTRA_BYTES_MAX = 64 * 1024
 HEADER_BYTES_MAX = 1 << 20
 _UINT32_MAX = (1 << 32) - 1
+_JSON = json.JSONEncoder(allow_nan=False)
 
 
 class VersionRun(NamedTuple):
@@ -268,7 +269,7 @@ class Rollout:
         if not isinstance(self.extra, Mapping):
             raise InvalidRollout("extra_json", f"is a {type(self.extra).__name__}, must be an object: a dict")
         try:
-            text = json.dumps(dict(self.extra), allow_nan=False)
+            text = _JSON.encode(dict(self.extra))
         except (TypeError, ValueError, RecursionError) as error:
             raise _no_json(self.extra, error) from None
         if len(text) > EXTRA_BYTES_MAX:

@@ -15,6 +15,7 @@ from ._messages import trainer as wire
 from ._messages.types import Column
 from ._micro_batch import MicroBatch, Totals, put_messages, totals_of
 from ._policy import Version, version_of
+from ._wire import clipped
 
 if TYPE_CHECKING:
     from ._trainer import Trainer
@@ -147,9 +148,8 @@ class Step:
             return
         self.state = "aborted"
         self._drop()
-        text = reason.encode()[:1024].decode("utf-8", "ignore")
         request = wire.AbortStepRequest(
-            generation=self._trainer.generation, step=self.number, reason=text
+            generation=self._trainer.generation, step=self.number, reason=clipped(reason, 1024)
         )
         self._trainer._call("AbortStep", request, wire.AbortStepResponse)
 

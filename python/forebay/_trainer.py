@@ -26,7 +26,7 @@ from ._messages.actor import (
 )
 from ._policy import Version, version_of
 from ._step import SERVICE, Scalars, Step
-from ._wire import Message
+from ._wire import Message, clipped
 
 log = logging.getLogger("forebay")
 R = TypeVar("R", bound=Message)
@@ -206,7 +206,7 @@ class Trainer:
             generation=self.generation,
             step=step,
             mode=wire.REWIND_MODE_REPLAY if replay else wire.REWIND_MODE_FRESH,
-            reason=reason,
+            reason=clipped(reason, 1024),
         )
         branch = self.train_version.branch
         fenced: Optional[_errors.FencedTrainer] = None
@@ -390,7 +390,7 @@ class _Opening:
         """Gives back what was opened; the trainer's scope is cancelled by now."""
         self._thread.join(5.0)
         request = wire.AbortStepRequest(
-            generation=self._trainer.generation, step=self._number, reason=reason[:256]
+            generation=self._trainer.generation, step=self._number, reason=clipped(reason, 1024)
         )
         try:
             self._trainer._call("AbortStep", request, wire.AbortStepResponse)

@@ -72,6 +72,11 @@ def read_varint(data: Buffer, at: int) -> Tuple[int, int]:
             raise WireError("a varint is longer than ten bytes")
 
 
+def clipped(text: str, nbytes: int) -> str:
+    """As much of the text as fits into so many bytes; what is no Unicode in it (lone surrogates) becomes "?"."""
+    return text.encode("utf-8", "replace")[:nbytes].decode("utf-8", "ignore")
+
+
 class Field:
     """One declared field. `kind` is a scalar type's name or "message"; enums are int32."""
 
