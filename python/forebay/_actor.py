@@ -239,6 +239,7 @@ class _BaseAssignment:
     ) -> Outgoing:
         if self._done:
             raise _errors.LeaseLost("the attempt was pushed or given back before")
+        self._keeper.check_process()
         if not isinstance(rollout, Rollout):
             raise TypeError(f"push takes a fb.Rollout, not {type(rollout).__name__}")
         all_rewards = dict(rewards or {})

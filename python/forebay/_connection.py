@@ -29,6 +29,8 @@ log = logging.getLogger("forebay")
 Response = TypeVar("Response", bound=Message)
 
 UNARY_TIMEOUT_S = 30.0
+# Longer than anybody waits; gRPC takes no infinity.
+_TIMEOUT_MAX_S = 10 * 365 * 86_400.0
 # A daemon that was never reached is waited for no longer than this.
 FIRST_CONTACT_S = 10.0
 # What every daemon takes in one message, headers of HTTP/2 not counted. Nothing larger is sent, whatever a daemon's settings.
@@ -201,6 +203,8 @@ class Connection:
         tls: Union[None, bool, str, TLS] = None,
         timeout: float = UNARY_TIMEOUT_S,
     ) -> None:
+        if not timeout >= 0:  # written so that NaN fails
+            raise ValueError(f"timeout is {timeout}, must be a number of seconds, at least 0")
         self.target = target
         self.timeout = timeout
         self._tls = TLS() if tls is True else TLS(ca=tls) if isinstance(tls, str) else tls or None
@@ -268,6 +272,8 @@ class Connection:
         gRPC's thread calls `decode` as soon as it has the bytes. It must neither raise nor return None.
         """
         stub = self._stub("stream_stream", method, purpose, decode)
+        if timeout is not None:
+            timeout = min(timeout, _TIMEOUT_MAX_S)
         return stub(requests, timeout=timeout, metadata=self._metadata)
 
     def watch(self, method: str, request: Message) -> Any:
@@ -301,7 +307,7 @@ class Connection:
         while True:
             left = deadline - time.monotonic()
             try:
-                call = stub.future(body, timeout=max(left, 0.001), metadata=self._metadata)
+                call = stub.future(body, timeout=min(max(left, 0.001), _TIMEOUT_MAX_S), metadata=self._metadata)
             except ValueError:  # so gRPC says that the channel was closed meanwhile
                 raise _errors.Cancelled(f"the connection was closed ({method})") from failure
             with scope.holding(call):

@@ -72,7 +72,7 @@ class Fetch:
                         f"micro-batch {which.micro_batch} of mini-batch {which.mini_batch} of step "
                         f"{which.step} did not come within {self._timeout:g} s"
                     )
-                self.condition.wait(left)
+                self.condition.wait(min(left, threading.TIMEOUT_MAX))
             item, nbytes = self.ready.popleft()
             if isinstance(item, BaseException):
                 self.closed = True

@@ -115,8 +115,17 @@ class LeaseKeeper:
                     self._condition.notify_all()  # the renewing thread waits for the interval
             return self._opened
 
+    def check_process(self) -> None:
+        """Raises RuntimeError in a process that was forked from the keeper's: its threads are not here."""
+        if self._pid != os.getpid():
+            raise RuntimeError(
+                f"actor {self.name} belongs to process {self._pid}, from which this one was forked: "
+                "make another with run.actor(...) here"
+            )
+
     def start(self) -> None:
         """Starts the threads; again is harmless."""
+        self.check_process()
         with self._condition:
             if self._threads or self._closed:
                 return
@@ -205,7 +214,7 @@ class LeaseKeeper:
             with self._condition:
                 while self._outbox or self._delivering:
                     left = deadline - time.monotonic()
-                    if left <= 0 or not self._condition.wait(left):
+                    if left <= 0 or not self._condition.wait(min(left, threading.TIMEOUT_MAX)):
                         break
         with self._condition:
             self._closed = True

@@ -98,7 +98,7 @@ class Watch:
 
     def wait(self, timeout: float) -> Optional[Version]:
         """The newest published version; waits for the first announcement."""
-        self._first.wait(timeout)
+        self._first.wait(min(timeout, threading.TIMEOUT_MAX))
         return self.latest
 
     @property

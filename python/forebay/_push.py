@@ -135,7 +135,7 @@ class Pusher:
                 left = deadline - time.monotonic()
                 if left <= 0 or self._closed:
                     return False
-                self._condition.wait(left)
+                self._condition.wait(min(left, threading.TIMEOUT_MAX))
         return True
 
     def close(self) -> None:

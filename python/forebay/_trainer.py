@@ -90,7 +90,10 @@ class Trainer:
         fetch_timeout: float,
     ) -> None:
         self._connection, self.mesh, self._spec = connection, mesh, spec
-        self.columns = list(columns)
+        self.columns = names_of(columns)
+        for what, seconds in (("step_timeout", step_timeout), ("fetch_timeout", fetch_timeout)):
+            if not seconds >= 0:  # written so that NaN fails
+                raise ValueError(f"{what} is {seconds}, must be a number of seconds, at least 0")
         self._policy, self._resume, self._replan, self._ahead = policy, resume, replan, ahead
         self._advantages, self._fetch_options = advantages, fetch
         self.step_timeout, self.fetch_timeout = step_timeout, fetch_timeout
@@ -398,6 +401,11 @@ class _Opening:
             pass  # it was never opened
 
 
+def names_of(names: Union[str, Sequence[str]]) -> List[str]:
+    """A list of names; one alone stands for itself, not for its letters."""
+    return [names] if isinstance(names, str) else list(names)
+
+
 def step_spec(mesh: Mesh, sources: Sequence[str], advantages: bool, **spec: Any) -> wire.StepSpec:
     """The step that a trainer asks for; unknown names are refused."""
     known = {field.name for field in wire.StepSpec.FIELDS}
@@ -406,7 +414,7 @@ def step_spec(mesh: Mesh, sources: Sequence[str], advantages: bool, **spec: Any)
             raise TypeError(f"{name!r} is no setting of a step; known: {', '.join(sorted(known))}")
     return wire.StepSpec(
         mesh=mesh.message(),
-        sources=list(sources),
+        sources=names_of(sources),
         custom_advantages=advantages,
         **{name: value for name, value in spec.items() if value is not None},
     )

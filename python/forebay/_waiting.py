@@ -68,7 +68,7 @@ class Promise(Generic[T]):
             if not self._done and self._event is None:
                 self._event = threading.Event()
             event = self._event
-        if not self._done and event is not None and not event.wait(timeout):
+        if not self._done and event is not None and not event.wait(min(timeout, threading.TIMEOUT_MAX)):
             self._seen = True
             raise DeadlineExceeded(f"{self.what} did not come within {timeout:g} s")
         return self._take()
@@ -224,7 +224,7 @@ class Mailbox(Generic[T]):
                 left = None if deadline is None else deadline - time.monotonic()
                 if self._ended() or (left is not None and left <= 0):
                     return None
-                self._condition.wait(left)
+                self._condition.wait(None if left is None else min(left, threading.TIMEOUT_MAX))
             return self._items.popleft()
 
     async def aget(self) -> Optional[T]:

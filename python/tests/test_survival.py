@@ -1,6 +1,7 @@
 """Threads that serve everybody outlive what is wrong with one request, one answer or one text."""
 
 import asyncio
+import os
 
 import forebay as fb
 import numpy as np
@@ -100,6 +101,40 @@ def test_what_fails_to_be_delivered_does_not_end_the_delivery(scripted, monkeypa
     with pytest.raises(KeyError, match="of a bug"):
         run.set_reward(1, 1.0).result(20)
     assert run.set_reward(2, 1.0).result(20) == 1
+
+
+def test_an_actor_of_the_process_that_forked_this_one_says_so(scripted, monkeypatch):
+    scripted.assign(2)
+    actor = scripted.connect().sync.actor("env", slots=2)
+    a = actor.next(timeout=20)
+    with monkeypatch.context() as forked:
+        forked.setattr(os, "getpid", lambda: 1)
+        for use in (lambda: actor.next(timeout=20), lambda: a.push(rollout(), reward=1, timeout=20)):
+            with pytest.raises(RuntimeError, match="actor env belongs to process [0-9]+, from which this one was forked"):
+                use()
+    assert a.push(rollout(), reward=1, timeout=20) is fb.PushResult.ACCEPTED
+
+
+def test_a_wait_may_be_endless_but_its_time_must_be_a_number(scripted):
+    endless = float("inf")
+    scripted.pushgroup = scripted.push
+    scripted.assign(1)
+    run = scripted.connect(timeout=endless)
+    assert run.status().verdict == "unknown"
+    with run.sync.actor("env").next(timeout=endless) as a:
+        assert a.push(rollout(), reward=1, timeout=endless) is fb.PushResult.ACCEPTED
+    run.push_group("math", [rollout()], task={"q": 1}, timeout=endless)
+    run.close(endless)
+    for wrong in (float("nan"), -1):
+        with pytest.raises(ValueError, match=f"^timeout is {wrong}, must be a number of seconds"):
+            fb.connect(scripted.target, timeout=wrong)
+        with pytest.raises(ValueError, match=f"^step_timeout is {wrong}, must be a number of seconds"):
+            run.trainer(groups=1, step_timeout=wrong)
+
+
+def test_one_name_stands_for_itself_and_not_for_its_letters(scripted):
+    trainer = scripted.connect().trainer(groups=1, sources="math", columns="tokens")
+    assert (trainer._spec.sources, trainer.columns) == (["math"], ["tokens"])
 
 
 def test_a_reply_that_cannot_be_read_is_a_broken_stream(scripted):
