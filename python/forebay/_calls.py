@@ -239,11 +239,11 @@ class SyncRun:
     ) -> List[PushResult]:
         """Pushes a finished group without assignments (own curricula, offline data)."""
         found = next(_sources.tasks([{} if task is None else task], "id", None))
-        group = actor_wire.GroupHeader(
-            source=source,
-            external_id=task_id or found.external_id,
-            payload=found.payload if task is not None else b"",
-        )
+        if task is None:
+            found.payload = b""
+        found.external_id = task_id or found.external_id
+        _sources.check(found, "group")
+        group = actor_wire.GroupHeader(source=source, external_id=found.external_id, payload=found.payload)
         return push_group(self._connection, self._any_keeper().session, group, rollouts, timeout)
 
     # ---- policy

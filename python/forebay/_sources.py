@@ -195,9 +195,8 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"a task holds a {type(value).__name__}, which is no JSON")
 
 
-def _check(task: Task, index: int) -> None:
+def check(task: Task, path: str) -> None:
     """Raises InvalidRequest for a task that the daemon would refuse with all that are in its request."""
-    path = f"tasks[{index}]"
     size = len(task.external_id.encode())
     if not 1 <= size <= TASK_ID_BYTES_MAX:
         shown = task.external_id[:40]
@@ -217,7 +216,7 @@ def batches(all_tasks: Iterable[Task]) -> Iterator[List[Task]]:
     batch: List[Task] = []
     nbytes = 0
     for index, task in enumerate(all_tasks):
-        _check(task, index)
+        check(task, f"tasks[{index}]")
         batch.append(task)
         nbytes += len(task.payload) + 64
         if len(batch) >= TASKS_PER_REQUEST or nbytes >= BYTES_PER_REQUEST:

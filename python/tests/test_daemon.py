@@ -323,6 +323,10 @@ def test_a_group_is_bounded_by_what_its_first_message_holds(run):
         run.push_group("offline", group_with_headers(14), task={"question": "?"})
     with pytest.raises(fb.InvalidRequest, match="rollouts: has 4097 entries, at most 4096"):
         run.push_group("offline", [rollout()] * 4097, task={"question": "?"})
+    with pytest.raises(fb.InvalidRequest, match="group.external_id: 'iii.*' has 257 bytes, must be 1 to 256"):
+        run.push_group("offline", [rollout()], task_id="i" * 257)
+    with pytest.raises(fb.InvalidRequest, match="group.payload: of task 'one' has .* bytes, at most 1048576"):
+        run.push_group("offline", [rollout()], task={"id": "one", "text": "x" * 1_048_576})
     assert run.push_group("offline", group_with_headers(13), task={"question": "?"}) == [fb.PushResult.ACCEPTED] * 13
 
 
