@@ -84,7 +84,7 @@ void Primary::TrimRetained(uint64_t now_ms, Output* output) {
   const uint64_t retained = state_.retained_bytes();
   uint64_t most = retention_bytes_max_;
   if (store_full_ && now_ms >= trim_due_ms_) most = std::min(most, retained / 2);
-  Command command = ledger::TrimRetained{most};
+  Command command = ledger::TrimRetained{most, keep_};
   if (retained <= most || !state_.Check(command).ok()) return;
   trimming_ = true;
   trim_due_ms_ = now_ms + kTrimPauseMs;

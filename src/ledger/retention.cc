@@ -103,6 +103,7 @@ absl::Status State::Run(const TrimRetained& c, Tag tag, Effects* effects) {
     bytes -= step.payload_bytes;
     last = id;
   }
+  SetKeep(c.keep);
   if (last != StepId()) Release(last, effects);
   Answer(tag, StatusReply{}, effects);
   return absl::OkStatus();

@@ -39,9 +39,10 @@ struct Rewind {
 // limit is lower now, or the store has no room.
 struct TrimRetained {
   uint64_t bytes_max = 0;
+  codec::KeepRule keep;  // of what goes
   template <class A>
   void Fields(A& a) {
-    a(bytes_max);
+    a(bytes_max, keep);
   }
 };
 

@@ -305,6 +305,7 @@ codec::KeepRule RunStorage::Keep(uint64_t kept_bytes) const {
     MutexLock lock(&keep_mutex_);
     rule = keep_;
   }
+  if (StoreFull()) rule.bytes_max = 0;  // rollouts to come are worth more
   const uint64_t pinned_max = node::PinnedBytesMax(rule.bytes_max, segment_bytes_, live_bytes_);
   rule.bytes_max = node::KeptBytesMax(rule.bytes_max, kept_bytes, pinned_bytes_, pinned_max);
   return rule;
