@@ -100,6 +100,8 @@ struct Column {
 struct Rollout {
   RolloutStatus status = RolloutStatus::kFinished;
   std::vector<Sequence> sequences;
+  // In any order: those that are large beside the tokens are sent last, so that the daemon may keep
+  // them apart (storage.cold_columns).
   std::vector<Column> columns;
   std::map<std::string, double> rewards;
   uint64_t duration_ms = 0;

@@ -34,6 +34,7 @@ EXTRA_BYTES_MAX = 64 * 1024
 HEADER_BYTES_MAX = 1 << 20
 _UINT32_MAX = (1 << 32) - 1
 _JSON = json.JSONEncoder(allow_nan=False)
+SMALL_BYTES_PER_TOKEN = 8  # columns of more are sent last
 
 
 class VersionRun(NamedTuple):
@@ -277,9 +278,10 @@ class Rollout:
         return text
 
     def _columns(self) -> Tuple[List[_EncodedColumn], List["np.ndarray[Any, Any]"]]:
-        columns, parts = [], []
         if len(self.sequences[0].columns) > COLUMNS_MAX:
             raise InvalidRollout("columns", f"has {len(self.sequences[0].columns)} entries, at most {COLUMNS_MAX}")
+        columns: List[Tuple[int, _EncodedColumn, List["np.ndarray[Any, Any]"]]] = []
+        small = SMALL_BYTES_PER_TOKEN * sum(len(s) for s in self.sequences)
         for index, name in enumerate(self.sequences[0].columns):
             path = f"columns[{index}]"
             encoded = [self._column(s, name, path) for s in self.sequences]
@@ -290,20 +292,24 @@ class Rollout:
                         path, f"{name} has another dtype, domain or inner shape in another sequence"
                     )
             named_parts = first.domain in ("ragged", "blob") and len(encoded) > 1
+            nbytes = sum(e.nbytes for e in encoded)
             columns.append(
-                _EncodedColumn(
-                    first.head(),
-                    sum(e.nbytes for e in encoded),
-                    [e.nbytes for e in encoded] if named_parts else (),
+                (
+                    nbytes if nbytes > small else 0,
+                    _EncodedColumn(
+                        first.head(), nbytes, [e.nbytes for e in encoded] if named_parts else ()
+                    ),
+                    [part for e in encoded for part in e.parts],
                 )
             )
-            parts += [part for e in encoded for part in e.parts]
         for i, sequence in enumerate(self.sequences[1:], 1):
             if sequence.columns.keys() != self.sequences[0].columns.keys():
                 raise InvalidRollout(
                     "columns", f"of sequences[{i}] are {', '.join(sequence.columns)}, not those of sequences[0]"
                 )
-        return columns, parts
+        # Large ones last, so that the daemon may keep them apart (storage.cold_columns).
+        columns.sort(key=lambda column: column[0])
+        return [c for _, c, _ in columns], [part for _, _, parts in columns for part in parts]
 
     @staticmethod
     def _column(sequence: Sequence, name: str, path: str) -> Encoded:

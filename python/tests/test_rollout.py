@@ -23,6 +23,17 @@ def encoded(rollout, **options):
     return wire.RolloutHeader.decode(header.encode()), b"".join(parts)
 
 
+def test_large_columns_are_sent_last():
+    large, larger = np.ones((10, 3, 8), np.uint8), np.full((10, 4, 8), 2, np.uint8)
+    rollout = fb.Rollout(
+        TOKENS, prompt_tokens=4, larger=larger, routed_experts=large, wide=np.zeros(10, np.float64)
+    )
+    header, payload = encoded(rollout)
+    names = [c.name for c in header.columns]
+    assert names == ["tokens", "loss_mask", "wide", "routed_experts", "larger"]
+    assert payload.endswith(large.tobytes() + larger.tobytes())
+
+
 def test_header_and_payload_of_one_sequence():
     rollout = fb.Rollout(
         TOKENS,
@@ -94,7 +105,7 @@ def test_domains_are_told_from_the_rows():
         "weights": (wire.DTYPE_BF16, wire.DOMAIN_TOKEN, (), 20),
         "vector": (wire.DTYPE_F32, wire.DOMAIN_SEQUENCE, (10,), 40),
     }
-    assert header.columns[4].missing == -1.0
+    assert {c.name: c.missing for c in header.columns if c.missing} == {"routed_experts": -1.0}
     assert len(payload) == sum(c.bytes for c in header.columns)
 
 

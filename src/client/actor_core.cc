@@ -242,7 +242,7 @@ void ActorCore::Push(const std::shared_ptr<LeaseState>& lease, const Rollout& ro
   auto registration = std::make_shared<Registration>();
   PushQueue::Item item{.headers = {*std::move(encoded)},
                        .deadline = absl::Now() + connection->LongTimeout(call)};
-  for (const Column& column : rollout.columns) item.payload.push_back(column.bytes);
+  for (const Column* column : SentColumns(rollout)) item.payload.push_back(column->bytes);
   item.done = [this, lease, registration,
                done = std::move(done)](absl::StatusOr<PushQueue::Outcomes> outcomes) {
     registration->End();
@@ -284,7 +284,9 @@ absl::StatusOr<PushQueue::Outcomes> ActorCore::PushGroup(const PushedGroup& grou
           absl::StrCat("rollouts[", i, "].", std::string(encoded.status().message())));
     }
     item.headers.push_back(*std::move(encoded));
-    for (const Column& column : group.rollouts[i].columns) item.payload.push_back(column.bytes);
+    for (const Column* column : SentColumns(group.rollouts[i])) {
+      item.payload.push_back(column->bytes);
+    }
   }
   if (item.headers.empty()) return absl::InvalidArgumentError("rollouts: a group needs some");
   auto waiter = std::make_shared<Waiter<absl::StatusOr<PushQueue::Outcomes>>>();

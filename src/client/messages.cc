@@ -1,5 +1,6 @@
 #include "client/messages.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -101,10 +102,24 @@ Sequence FromWire(const v1::Sequence& sequence) {
 
 }  // namespace
 
+std::vector<const Column*> SentColumns(const Rollout& rollout) {
+  uint64_t tokens = 0;
+  for (const Sequence& sequence : rollout.sequences) tokens += sequence.tokens;
+  std::vector<const Column*> columns;
+  for (const Column& column : rollout.columns) columns.push_back(&column);
+  const auto size = [small = kSmallBytesPerToken * tokens](const Column* column) {
+    return column->bytes.size() > small ? column->bytes.size() : 0;
+  };
+  std::stable_sort(columns.begin(), columns.end(),
+                   [&size](const Column* a, const Column* b) { return size(a) < size(b); });
+  return columns;
+}
+
 void ToWire(const Rollout& rollout, v1::RolloutHeader* out) {
   out->set_status(static_cast<v1::RolloutStatus>(rollout.status));
   for (const Sequence& sequence : rollout.sequences) ToWire(sequence, out->add_sequences());
-  for (const Column& column : rollout.columns) {
+  for (const Column* sent : SentColumns(rollout)) {
+    const Column& column = *sent;
     auto* c = out->add_columns();
     c->set_name(column.name);
     c->set_dtype(static_cast<v1::DType>(column.dtype));

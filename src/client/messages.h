@@ -3,6 +3,7 @@
 // Pure functions.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,11 @@ void ToWire(const Announcement& announcement, v1::PolicyAnnouncement* out);
 
 void ToWire(const Usage& usage, v1::ClientUsage* out);
 
+// A rollout's columns as they are sent: in its own order, but those of more than
+// kSmallBytesPerToken bytes a token last, the largest at the end.
+inline constexpr uint64_t kSmallBytesPerToken = 8;
+std::vector<const Column*> SentColumns(const Rollout& rollout);
+// With the columns in that order.
 void ToWire(const Rollout& rollout, v1::RolloutHeader* out);
 // Columns point into `payload`, which must have the header's bytes.
 absl::StatusOr<Rollout> FromWire(const v1::RolloutHeader& header, std::string_view payload);

@@ -8,6 +8,7 @@
 namespace forebay::client {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 struct Sample {
@@ -45,6 +46,27 @@ TEST(MessagesTest, ARolloutComesBackAsItWas) {
   EXPECT_EQ(back->columns[0].bytes.data(), payload.data());
   EXPECT_TRUE(header.columns(0).has_crc32c());
   EXPECT_FALSE(FromWire(header, std::string_view(payload).substr(1)).ok());
+}
+
+TEST(MessagesTest, LargeColumnsAreSentLast) {
+  Sample sample;
+  const std::vector<uint8_t> large(4 * 40, 1), larger(4 * 50, 2), small(4 * 8, 3);
+  auto& columns = sample.rollout.columns;
+  const auto add = [&](const char* name, const std::vector<uint8_t>& bytes, uint32_t inner) {
+    columns.insert(columns.begin(), MakeColumn<uint8_t>(name, bytes, Domain::kToken, {inner}));
+  };
+  add("small", small, 8);
+  add("large", large, 40);
+  add("larger", larger, 50);
+  add("as large", large, 40);
+  std::vector<std::string> sent;
+  for (const Column* column : SentColumns(sample.rollout)) sent.push_back(column->name);
+  EXPECT_THAT(sent, ElementsAre("small", "tokens", "loss_mask", "as large", "large", "larger"));
+  v1::RolloutHeader header;
+  ToWire(sample.rollout, &header);
+  for (int i = 0; i < header.columns_size(); ++i) {
+    EXPECT_EQ(header.columns(i).name(), sent[static_cast<size_t>(i)]);
+  }
 }
 
 TEST(MessagesTest, DtypesFollowFromTheValues) {
