@@ -131,7 +131,7 @@ void StoreRead(SegmentStore& store, const std::vector<PayloadId>& ids) {
         Countdown there(1);
         store.Load({ids.begin() + static_cast<long>(k),
                     ids.begin() + static_cast<long>(std::min(k + at_once, ids.size()))},
-                   [&](const auto& views) {
+                   storage::Parts::kAll, [&](const auto& views) {
                      FOREBAY_CHECK(views.ok());
                      there.Count();
                    });

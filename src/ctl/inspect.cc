@@ -43,8 +43,10 @@ class Shown {
 };
 
 // What the header of a rollout says in a few words.
-std::string About(std::string_view header) {
+std::string About(const node::SegmentRecord& record) {
+  const std::string_view header = record.header;
   v1::RolloutHeader rollout;
+  if (record.part == storage::Part::kCold) return "cold columns of a rollout";
   if (header.empty()) return "a column of a step";
   if (!rollout.ParseFromArray(header.data(), static_cast<int>(header.size()))) {
     return "no header of a rollout";
@@ -53,10 +55,14 @@ std::string About(std::string_view header) {
   for (const auto& sequence : rollout.sequences()) tokens += sequence.tokens();
   return absl::StrCat("attempt ", Hex(rollout.attempt_id()), ", ", EnumName(rollout.status()), ", ",
                       rollout.sequences_size(), " x ", tokens, " tokens, ", rollout.columns_size(),
-                      " columns");
+                      " columns",
+                      record.head.cold == PayloadId()
+                          ? ""
+                          : absl::StrCat(", the cold ones at ", Hex(record.head.cold.value)));
 }
 
 std::string KindOf(const node::SegmentRecord& record) {
+  if (record.part == storage::Part::kCold) return "cold";
   return record.head.header_bytes > 0 ? "rollout" : "column";
 }
 
@@ -64,7 +70,8 @@ std::string Json(const node::SegmentRecord& record) {
   return absl::StrCat("    {\"offset\": ", record.offset, ", \"id\": \"", Hex(record.head.id.value),
                       "\", \"bytes\": ", record.head.bytes,
                       ", \"header_bytes\": ", record.head.header_bytes, ", \"kind\": \"",
-                      KindOf(record), "\", \"listed\": ", record.listed ? "true" : "false",
+                      KindOf(record), "\", \"cold\": \"", Hex(record.head.cold.value),
+                      "\", \"listed\": ", record.listed ? "true" : "false",
                       ", \"wrong\": ", JsonText(record.wrong), "}");
 }
 
@@ -141,7 +148,7 @@ absl::Status InspectSegment(Context& context, const FileArguments& arguments) {
         *context.out << Padded(absl::StrCat(record.offset), 11) << "  " << Hex(record.head.id.value)
                      << Padded(absl::StrCat(record.head.bytes), 11) << "  "
                      << (record.listed ? "listed  " : "        ")
-                     << (record.wrong.empty() ? "crc ok   " : "DAMAGED  ") << About(record.header)
+                     << (record.wrong.empty() ? "crc ok   " : "DAMAGED  ") << About(record)
                      << (record.wrong.empty() ? "" : ": " + record.wrong) << "\n";
       });
   if (!report.ok()) return absl::FailedPreconditionError(report.status().message());

@@ -12,7 +12,9 @@
 #include <set>
 #include <sstream>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/check.h"
 
 namespace forebay::node {
@@ -110,6 +112,25 @@ absl::Status SetEntry(const ConfigEntry& entry, std::string_view value, Config* 
   return SetNumber(entry, value, &(config->*std::get<uint64_t Config::*>(entry.field)));
 }
 
+absl::Status CheckColdColumns(const Config& config) {
+  constexpr size_t kColumnsMax = 64, kNameBytesMax = 128;
+  const auto refuse = [&config](const auto&... why) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("storage.cold_columns: is '", config.storage_cold_columns, "', ", why...));
+  };
+  const std::vector<std::string> names = config.cold_columns();
+  if (names.size() > kColumnsMax) {
+    return refuse("names ", names.size(), " columns; the limit is ", kColumnsMax);
+  }
+  for (const std::string& name : names) {
+    if (name.empty() || name.size() > kNameBytesMax) {
+      return refuse("must be names of columns with commas between them, each of 1 to ",
+                    kNameBytesMax, " bytes");
+    }
+  }
+  return absl::OkStatus();
+}
+
 size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -184,6 +205,15 @@ absl::Status TakeFlag(const std::vector<std::string>& arguments, size_t* index, 
 
 }  // namespace
 
+std::vector<std::string> Config::cold_columns() const {
+  std::vector<std::string> names;
+  if (storage_cold_columns.empty()) return names;
+  for (const absl::string_view name : absl::StrSplit(storage_cold_columns, ',')) {
+    names.emplace_back(absl::StripAsciiWhitespace(name));
+  }
+  return names;
+}
+
 std::string Get(const Config& config, const ConfigEntry& entry) {
   if (const auto* text = std::get_if<std::string Config::*>(&entry.field)) return config.**text;
   if (const auto* flag = std::get_if<bool Config::*>(&entry.field)) {
@@ -213,6 +243,7 @@ absl::Status Validate(const Config& config) {
         absl::StrCat("storage.segment_directory: is '", config.storage_segment_directory,
                      "', must be '' unless storage.directory is set"));
   }
+  FOREBAY_RETURN_IF_ERROR(CheckColdColumns(config));
   if (config.tls_cert.empty() != config.tls_key.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(config.tls_cert.empty() ? "tls.cert" : "tls.key",

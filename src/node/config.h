@@ -38,6 +38,7 @@ struct Config {
   std::string storage_segment_directory;
   std::string storage_io = "auto";
   uint64_t storage_snapshot_log_bytes = uint64_t{256} << 20;
+  std::string storage_cold_columns = "routed_experts";
   uint64_t storage_segment_bytes = uint64_t{256} << 20;
   uint64_t storage_log_pending_bytes_max = uint64_t{64} << 20;
   uint64_t storage_write_deadline_ms = 10'000;
@@ -71,6 +72,8 @@ struct Config {
   codec::KeepRule keep() const {
     return {retain_sample, retain_flagged, storage_directory.empty() ? 0 : retain_bytes_max};
   }
+  // Names, as storage_cold_columns lists them.
+  std::vector<std::string> cold_columns() const;
   // What is kept back for groups that are about to complete; a sixteenth of the whole unless it is
   // set.
   uint64_t completion_reserve_bytes() const {

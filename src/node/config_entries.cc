@@ -75,6 +75,10 @@ std::vector<ConfigEntry> StorageEntries() {
        {"auto", "threads"}},
       {"storage.snapshot_log_bytes", K::kBytes, &C::storage_snapshot_log_bytes, kFixed,
        "A machine's state is snapshotted when its log has grown by this.", 64 * 1024, kTiB},
+      {"storage.cold_columns", K::kText, &C::storage_cold_columns, kFixed,
+       "Columns that lie and are cached apart from the rest of their rollouts, since few fetches "
+       "ask for them: names with commas between them. They count where no other column follows "
+       "them in a rollout."},
       {"storage.segment_bytes", K::kBytes, &C::storage_segment_bytes, kFixed,
        "Size from which a file of rollouts is closed.", kMiB, kGiB},
       {"storage.log_pending_bytes_max", K::kBytes, &C::storage_log_pending_bytes_max, kFixed,

@@ -147,8 +147,10 @@ class SegmentWalk {
                       storage::PlaceOf(head->id).offset == at;
     // Between records there may be anything: zeros, or what is left of a torn one.
     if (!here && !listed.has_value()) return at + storage::kRecordAlignment;
-    SegmentRecord record{
-        .offset = at, .head = listed.has_value() ? *listed : *head, .listed = listed.has_value()};
+    SegmentRecord record{.offset = at,
+                         .part = report_.header.part,
+                         .head = listed.has_value() ? *listed : *head,
+                         .listed = listed.has_value()};
     if (!here) {
       record.wrong =
           head.ok() ? "record head: of another place" : std::string(head.status().message());

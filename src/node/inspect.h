@@ -19,13 +19,15 @@
 
 namespace forebay::node {
 
-// A payload's record in a segment.
+// The record of a payload's part in a segment.
 struct SegmentRecord {
   uint64_t offset = 0;  // of its head
+  storage::Part part = storage::Part::kHot;
   storage::RecordHead head;
-  bool listed = false;      // in the segment's index: it was acknowledged
-  std::string_view header;  // of a rollout, encoded; empty for a column that a trainer wrote
-  std::string wrong;        // "" if head and bytes are what they were
+  bool listed = false;  // in the segment's index: it was acknowledged
+  // Of a rollout, encoded; empty for a cold part, and for a column that a trainer wrote.
+  std::string_view header;
+  std::string wrong;  // "" if head and bytes are what they were
 };
 
 struct SegmentReport {

@@ -167,18 +167,19 @@ void Verification::ReadAll(storage::SegmentStore* store) {
     changed.wait(lock, [&reading] { return reading < kReadsAtOnce; });
     ++reading;
     lock.unlock();
-    store->Load({id}, [&, id](absl::StatusOr<std::vector<storage::PayloadView>> views) {
-      std::lock_guard done(mutex);
-      if (views.ok()) {
-        ++report_.payloads;
-        report_.payload_bytes += views->front().bytes();
-      } else {
-        report_.damage.push_back(
-            absl::StrCat("payload ", absl::Hex(id.value), ": ", views.status().message()));
-      }
-      --reading;
-      changed.notify_one();
-    });
+    store->Load({id}, storage::Parts::kAll,
+                [&, id](absl::StatusOr<std::vector<storage::PayloadView>> views) {
+                  std::lock_guard done(mutex);
+                  if (views.ok()) {
+                    ++report_.payloads;
+                    report_.payload_bytes += views->front().bytes();
+                  } else {
+                    report_.damage.push_back(absl::StrCat("payload ", absl::Hex(id.value), ": ",
+                                                          views.status().message()));
+                  }
+                  --reading;
+                  changed.notify_one();
+                });
   }
   std::unique_lock lock(mutex);
   changed.wait(lock, [&reading] { return reading == 0; });

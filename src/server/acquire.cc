@@ -171,7 +171,7 @@ void AnswerWhenLoaded(ServiceContext* context, shard::AssignReply&& reply, Respo
   }
   if (partials.empty()) return Answer(context, reply, &responder);
   context->payloads->Load(
-      std::move(partials),
+      partials, storage::Parts::kAll,
       [context, reply = std::move(reply), responder = std::move(responder)](
           absl::StatusOr<std::vector<storage::PayloadView>> held /* meanwhile */) mutable {
         DropLost(context, reply, held.status());

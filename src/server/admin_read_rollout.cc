@@ -77,13 +77,25 @@ void TellWhyMissing(ServiceContext* context, const ReadingRef& reading,
       });
 }
 
-void Load(ServiceContext* context, PayloadId payload, const ReadingRef& reading) {
+bool LacksCold(const Reading& reading, const storage::PayloadView& payload) {
+  const uint64_t hot = payload.bytes(storage::Part::kHot) - payload.header_bytes();
+  const bool wanted = reading.bytes_max > 0 && reading.offset + reading.bytes_max > hot;
+  return wanted && payload.bytes(storage::Part::kCold) > 0 && !payload.holds(storage::Part::kCold);
+}
+
+void Load(ServiceContext* context, PayloadId payload, storage::Parts parts,
+          const ReadingRef& reading) {
   context->payloads->Load(
-      {payload}, [context, reading](absl::StatusOr<std::vector<storage::PayloadView>> views) {
+      {payload}, parts,
+      [context, payload, reading](absl::StatusOr<std::vector<storage::PayloadView>> views) {
         if (absl::IsNotFound(views.status())) {
           return TellWhyMissing(context, reading, views.status());
         }
         if (!views.ok()) return reading->responder.Fail(views.status());
+        if (LacksCold(*reading, views->front())) {
+          views->clear();
+          return Load(context, payload, storage::Parts::kAll, reading);
+        }
         auto body = Encode(*reading, views->front());
         body.ok() ? reading->responder.Reply(*std::move(body))
                   : reading->responder.Fail(body.status());
@@ -106,7 +118,7 @@ void ReadRollout(ServiceContext* context, const v1::ReadRolloutRequest& request,
     v1::RolloutState state;
     ToWire(*context, *context->catalog->Get(), loop.state(), *view, &state);
     reading->rollout = state.SerializeAsString();
-    Load(context, view->payload, reading);
+    Load(context, view->payload, storage::Parts::kHot, reading);
   });
 }
 

@@ -155,6 +155,7 @@ void Daemon::AddServices() {
       .limits = {.rollout_bytes_max = config_.limits_rollout_bytes_max,
                  .frames_in_flight_max = static_cast<uint32_t>(config_.limits_stream_frames_max),
                  .bytes_in_flight_max = config_.limits_stream_bytes_max},
+      .cold_columns = config_.cold_columns(),
       .watch = &push_watch_};
   methods_.AddStream("/forebay.v1.ActorService/Push", MakePushStream(push));
   methods_.AddStream("/forebay.v1.ActorService/PushGroup", MakePushGroupStream(push));

@@ -107,21 +107,21 @@ void PayloadVerification::Tick(uint64_t now_ms) {
 }
 
 void PayloadVerification::Continue() {
-  storage::RecordHead head;
-  while (TakeNext(&head)) {
+  storage::LiveRecord record;
+  while (TakeNext(&record)) {
     std::shared_ptr<storage::SegmentChecker> checker;
     {
       MutexLock lock(&mutex_);
       checker = checker_;
     }
-    checker->Check(head, [self = shared_from_this(), head](const absl::Status& status) {
-      self->Checked(head, status);
+    checker->Check(record, [self = shared_from_this(), record](const absl::Status& status) {
+      self->Checked(record, status);
       self->Continue();
     });
   }
 }
 
-bool PayloadVerification::TakeNext(storage::RecordHead* head) {
+bool PayloadVerification::TakeNext(storage::LiveRecord* record) {
   MutexLock lock(&mutex_);
   if (closed_) return false;
   const storage::SegmentStore* store = context_->storage->segments();
@@ -135,28 +135,30 @@ bool PayloadVerification::TakeNext(storage::RecordHead* head) {
       std::ranges::reverse(next_);
       continue;
     }
-    *head = next_.back();
+    *record = next_.back();
     next_.pop_back();
-    if (!store->Holds(head->id)) {
-      ++progress_.freed;
+    if (!store->Holds(record->head.id)) {
+      progress_.freed += record->part == storage::Part::kHot ? 1 : 0;
       continue;
     }
     allowed_bytes_ -= static_cast<int64_t>(
-        storage::RoundUp(storage::RecordBytes(head->bytes), storage::kSegmentPage));
+        storage::RoundUp(storage::RecordBytes(record->head.bytes), storage::kSegmentPage));
     checking_ = true;
     return true;
   }
   return false;
 }
 
-void PayloadVerification::Checked(const storage::RecordHead& head, const absl::Status& status) {
+void PayloadVerification::Checked(const storage::LiveRecord& record, const absl::Status& status) {
   MutexLock lock(&mutex_);
   checking_ = false;
+  // A payload with a cold part has two records.
+  const uint64_t payloads = record.part == storage::Part::kHot ? 1 : 0;
   if (status.ok()) {
-    ++progress_.read_payloads;
-    progress_.read_bytes += head.bytes;
+    progress_.read_payloads += payloads;
+    progress_.read_bytes += record.head.bytes;
   } else if (absl::IsNotFound(status)) {
-    ++progress_.freed;
+    progress_.freed += payloads;
   } else {
     NoteDamage(std::string(status.message()));
   }

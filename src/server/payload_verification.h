@@ -1,5 +1,5 @@
 // Reads every payload that lies in the store against its crc, in the background and at a bounded
-// rate, one after another.
+// rate, one part of one after another.
 //
 // Thread-safe. Start may be called again and again; Tick, from the ticker, gives it its rate. Close
 // it before the engine and the storage go.
@@ -53,8 +53,8 @@ class PayloadVerification : public std::enable_shared_from_this<PayloadVerificat
   // Checks what the rate allows.
   void Continue();
   // False if nothing is to be checked now.
-  bool TakeNext(storage::RecordHead* head);
-  void Checked(const storage::RecordHead& head, const absl::Status& status);
+  bool TakeNext(storage::LiveRecord* record);
+  void Checked(const storage::LiveRecord& record, const absl::Status& status);
   void NoteDamage(const std::string& what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void End() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -68,7 +68,7 @@ class PayloadVerification : public std::enable_shared_from_this<PayloadVerificat
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   bool checking_ ABSL_GUARDED_BY(mutex_) = false;
   PayloadId after_ ABSL_GUARDED_BY(mutex_);
-  std::vector<storage::RecordHead> next_ ABSL_GUARDED_BY(mutex_);  // the next one last
+  std::vector<storage::LiveRecord> next_ ABSL_GUARDED_BY(mutex_);  // the next one last
   std::shared_ptr<storage::SegmentChecker> checker_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -163,7 +163,7 @@ bool RolloutFilter::RewardMatches(const shard::RolloutView& view) const {
 bool RolloutFilter::Lost(const shard::RolloutView& view) const {
   if ((flags_ & kLost) == 0) return false;
   std::vector<storage::PayloadView> held;
-  return absl::IsNotFound(payloads_->Open({&view.payload, 1}, &held));
+  return absl::IsNotFound(payloads_->Open({&view.payload, 1}, storage::Parts::kHot, &held));
 }
 
 bool RolloutFilter::FlagMatches(const shard::RolloutView& view) const {

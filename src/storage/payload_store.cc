@@ -22,6 +22,18 @@ absl::Status WithLost(absl::Status status, const std::vector<PayloadId>& payload
   return status;
 }
 
+void AddSlices(const BlockList& blocks, uint64_t offset, uint64_t size,
+               std::vector<BlockSlice>* out) {
+  while (size > 0) {
+    const BlockRef& block = blocks[offset / Block::kBytesMax];
+    const uint64_t in_block = offset % Block::kBytesMax;
+    const uint64_t piece = std::min<uint64_t>(size, block->size() - in_block);
+    out->push_back({block, block->data() + in_block, static_cast<size_t>(piece)});
+    offset += piece;
+    size -= piece;
+  }
+}
+
 }  // namespace
 
 absl::Status LostStatus(PayloadId payload, std::string_view what) {
@@ -57,12 +69,10 @@ PayloadBuilder& PayloadBuilder::operator=(PayloadBuilder&& other) noexcept {
   if (this == &other) return *this;
   if (budget_ != nullptr) budget_->Unreserve(reserved_);
   budget_ = std::exchange(other.budget_, nullptr);
-  bytes_ = other.bytes_;
   written_ = other.written_;
   reserved_ = std::exchange(other.reserved_, 0);
   header_bytes_ = other.header_bytes_;
-  crc_ = other.crc_;
-  summed_ = other.summed_;
+  parts_ = other.parts_;
   blocks_ = std::move(other.blocks_);
   other.blocks_.clear();
   return *this;
@@ -74,15 +84,13 @@ uint64_t PayloadBuilder::Footprint(uint64_t bytes) {
   return whole * Block::Footprint(Block::kBytesMax) + (rest > 0 ? Block::Footprint(rest) : 0);
 }
 
-void PayloadBuilder::Begin(PayloadBudget* budget, uint64_t bytes) {
+void PayloadBuilder::Begin(PayloadBudget* budget, uint64_t bytes, uint64_t cold_bytes) {
   FOREBAY_CHECK(bytes > 0 && budget_ == nullptr);
   budget_ = budget;
-  bytes_ = bytes;
   written_ = 0;
-  reserved_ = Footprint(bytes);
+  reserved_ = Footprint(bytes, cold_bytes);
   header_bytes_ = 0;
-  crc_ = 0;
-  summed_ = 0;
+  parts_ = {PartState{.bytes = bytes}, PartState{.bytes = cold_bytes}};
   blocks_.clear();
 }
 
@@ -90,13 +98,12 @@ char* PayloadBuilder::BeginWhole(PayloadBudget* budget, std::string_view header,
                                  uint64_t payload_bytes) {
   FOREBAY_CHECK(IsWhole(header, payload_bytes) && budget_ == nullptr);
   budget_ = budget;
-  bytes_ = written_ = header.size() + payload_bytes;
+  written_ = header.size() + payload_bytes;
   reserved_ = 0;
   header_bytes_ = static_cast<uint32_t>(header.size());
-  crc_ = 0;
-  summed_ = 0;
+  parts_ = {PartState{.bytes = written_}, PartState{}};
   if (notes_crc()) NoteCrc(Crc32c(header), header.size());
-  Block* const block = Block::New(bytes_, budget);
+  Block* const block = Block::New(written_, budget);
   blocks_.clear();
   blocks_.push_back(BlockRef::Adopt(block));
   if (!header.empty()) std::memcpy(block->data(), header.data(), header.size());
@@ -105,9 +112,11 @@ char* PayloadBuilder::BeginWhole(PayloadBudget* budget, std::string_view header,
 
 // Where the next bytes go, and how many fit there.
 char* PayloadBuilder::Room(size_t* size) {
-  const size_t in_block = written_ % Block::kBytesMax;
+  const uint64_t in_part = written_ - (written_ < parts_[0].bytes ? 0 : parts_[0].bytes);
+  const size_t in_block = in_part % Block::kBytesMax;
   if (in_block == 0) {
-    const auto block_bytes = static_cast<size_t>(std::min<uint64_t>(left(), Block::kBytesMax));
+    const auto block_bytes =
+        static_cast<size_t>(std::min<uint64_t>(LeftOfPart(), Block::kBytesMax));
     blocks_.push_back(BlockRef::Adopt(Block::New(block_bytes, budget_)));
     reserved_ -= Block::Footprint(block_bytes);
   }
@@ -130,6 +139,9 @@ void PayloadBuilder::AppendHeader(std::string_view header) {
 
 uint32_t PayloadBuilder::Append(std::string_view bytes, uint32_t before) {
   FOREBAY_CHECK(bytes.size() <= left());
+  if (const uint64_t size = LeftOfPart(); size < bytes.size()) {
+    return Append(bytes.substr(size), Append(bytes.substr(0, size), before));
+  }
   uint32_t crc = before;
   while (!bytes.empty()) {
     size_t room = 0;
@@ -143,43 +155,73 @@ uint32_t PayloadBuilder::Append(std::string_view bytes, uint32_t before) {
 }
 
 void PayloadBuilder::NoteCrc(uint32_t crc, uint64_t size) {
-  crc_ = JoinCrc32c(crc_, crc, size);
-  summed_ += size;
+  PartState& part = parts_[parts_[0].summed < parts_[0].bytes ? 0 : 1];
+  part.crc = JoinCrc32c(part.crc, crc, size);
+  part.summed += size;
+  FOREBAY_CHECK(part.summed <= part.bytes);
 }
 
-uint32_t PayloadBuilder::Crc() const {
-  if (summed_ == bytes_) return crc_;
+uint32_t PayloadBuilder::Crc(Part part) const {
+  const PartState& state = parts_[static_cast<size_t>(part)];
+  if (state.summed == state.bytes) return state.crc;
+  const auto blocks = absl::MakeConstSpan(blocks_);
   uint32_t crc = 0;
-  for (const BlockRef& block : blocks_) crc = Crc32c({block->data(), block->size()}, crc);
+  for (const BlockRef& block :
+       part == Part::kHot ? blocks.first(HotBlocks()) : blocks.subspan(HotBlocks())) {
+    crc = Crc32c({block->data(), block->size()}, crc);
+  }
   return crc;
 }
 
-absl::Span<BlockRef> PayloadBuilder::Take() {
+PayloadBuilder::Blocks PayloadBuilder::Take() {
   FOREBAY_CHECK(budget_ != nullptr && left() == 0 && reserved_ == 0);
   budget_ = nullptr;
-  return absl::MakeSpan(blocks_);
+  const auto blocks = absl::MakeSpan(blocks_);
+  return {.hot = blocks.first(HotBlocks()), .cold = blocks.subspan(HotBlocks())};
+}
+
+uint64_t PayloadView::footprint() const {
+  return (holds(Part::kHot) ? PayloadBuilder::Footprint(bytes_[0]) : 0) +
+         (holds(Part::kCold) ? PayloadBuilder::Footprint(bytes_[1]) : 0);
 }
 
 absl::Status PayloadView::Slices(uint64_t offset, uint64_t size,
                                  std::vector<BlockSlice>* out) const {
-  if (offset > bytes_ || size > bytes_ - offset) {
+  if (offset > bytes() || size > bytes() - offset) {
     return absl::OutOfRangeError(
-        absl::StrCat("bytes ", offset, " to ", offset + size, " of a payload of ", bytes_));
+        absl::StrCat("bytes ", offset, " to ", offset + size, " of a payload of ", bytes()));
   }
-  while (size > 0) {
-    const BlockRef& block = blocks_[offset / Block::kBytesMax];
-    const uint64_t in_block = offset % Block::kBytesMax;
-    const uint64_t piece = std::min<uint64_t>(size, block->size() - in_block);
-    out->push_back({block, block->data() + in_block, static_cast<size_t>(piece)});
-    offset += piece;
-    size -= piece;
+  const uint64_t hot = offset < bytes_[0] ? std::min(size, bytes_[0] - offset) : 0;
+  const uint64_t cold = size - hot;
+  if ((hot > 0 && !holds(Part::kHot)) || (cold > 0 && !holds(Part::kCold))) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("bytes ", offset, " to ", offset + size, " of a payload of ", bytes(),
+                     " lie in its cold part, from ", bytes_[0], " on, which was not loaded"));
   }
+  AddSlices(blocks_[0], offset, hot, out);
+  if (cold > 0) AddSlices(blocks_[1], offset + hot - bytes_[0], cold, out);
   return absl::OkStatus();
 }
 
-void PayloadStore::Load(std::vector<PayloadId> ids, LoadDone done) {
+void PayloadStore::Load(const std::vector<PayloadId>& ids, Parts parts, LoadDone done) {
+  std::vector<PayloadParts> wanted;
+  wanted.reserve(ids.size());
+  for (const PayloadId id : ids) wanted.push_back({id, parts});
+  LoadParts(std::move(wanted), std::move(done));
+}
+
+void PayloadStore::LoadParts(std::vector<PayloadParts> wanted, LoadDone done) {
   std::vector<PayloadView> views;
-  if (absl::Status status = Open(ids, &views); !status.ok()) return done(std::move(status));
+  views.reserve(wanted.size());
+  std::vector<PayloadId> ids;
+  for (size_t begin = 0; begin < wanted.size(); begin += ids.size()) {
+    const Parts parts = wanted[begin].parts;
+    ids.clear();
+    for (size_t i = begin; i < wanted.size() && wanted[i].parts == parts; ++i) {
+      ids.push_back(wanted[i].id);
+    }
+    if (auto status = Open(ids, parts, &views); !status.ok()) return done(std::move(status));
+  }
   done(std::move(views));
 }
 

@@ -1,13 +1,15 @@
 // Where the bytes of rollouts live, from the push to the step that consumes them: the seam between
 // RAM and the disk store.
 //
-// A stored payload is the rollout's encoded header, then its columns' bytes. Writing: reserve the
-// footprint in the budget, fill a PayloadBuilder (copying with crc on the way), Finish. Reading:
-// Load fetches what is not in memory first; Open takes references to what is, under one lock;
-// slices need none. Thread-safe, except that one builder belongs to one thread at a time. An id
-// that was freed reads NotFound, and is not given again soon.
+// A stored payload is the rollout's encoded header, then its columns' bytes; the last of them may
+// be its cold part, which is kept and read apart. Writing: reserve the footprint in the budget,
+// fill a PayloadBuilder (copying with crc on the way), Finish. Reading: Load fetches what is not in
+// memory first; Open takes references to what is, under one lock; slices need none. Thread-safe,
+// except that one builder belongs to one thread at a time. An id that was freed reads NotFound, and
+// is not given again soon.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -23,6 +25,7 @@
 #include "base/ids.h"
 #include "storage/block.h"
 #include "storage/payload_budget.h"
+#include "storage/payload_parts.h"
 
 namespace forebay::storage {
 
@@ -46,18 +49,23 @@ class PayloadBuilder {
     if (budget_ != nullptr) budget_->Unreserve(reserved_);
   }
 
-  // What a payload of `bytes` bytes takes from the budget.
+  // What a payload of `bytes` bytes takes from the budget, and of `cold_bytes` more in a cold part.
   static uint64_t Footprint(uint64_t bytes);
+  static uint64_t Footprint(uint64_t bytes, uint64_t cold_bytes) {
+    return Footprint(bytes) + Footprint(cold_bytes);
+  }
 
-  // `bytes`: header and columns together, above 0; `reserved`: Footprint(bytes), reserved by the
-  // caller, who passes it on.
-  PayloadBuilder(PayloadBudget* budget, uint64_t bytes) { Begin(budget, bytes); }
+  // `bytes`: header and hot columns together, above 0; `cold_bytes`: of the columns behind them, 0
+  // if none is cold. The caller has reserved Footprint(bytes, cold_bytes), and passes it on.
+  PayloadBuilder(PayloadBudget* budget, uint64_t bytes, uint64_t cold_bytes = 0) {
+    Begin(budget, bytes, cold_bytes);
+  }
   // The same, of a builder that holds nothing.
-  void Begin(PayloadBudget* budget, uint64_t bytes);
+  void Begin(PayloadBudget* budget, uint64_t bytes, uint64_t cold_bytes = 0);
 
   // The first bytes; at most a block's, in one piece.
   void AppendHeader(std::string_view header);
-  // Whether a payload is small enough for BeginWhole.
+  // Whether a payload without a cold part is small enough for BeginWhole.
   static bool IsWhole(std::string_view header, uint64_t payload_bytes) {
     const uint64_t bytes = header.size() + payload_bytes;
     return bytes > 0 && bytes <= Block::kBytesMax;
@@ -68,50 +76,75 @@ class PayloadBuilder {
   // Copies the next bytes and returns their crc following `before`. At most what is left.
   uint32_t Append(std::string_view bytes, uint32_t before);
   // Tells the crc of the next `size` bytes after the header that have been written, so that Crc
-  // need not read them again; of a small payload that is not worth it.
-  bool notes_crc() const { return bytes_ >= kNotedBytesMin; }
+  // need not read them again; of a small payload that is not worth it. All of one part.
+  bool notes_crc() const { return bytes() >= kNotedBytesMin; }
   void NoteCrc(uint32_t crc, uint64_t size);
 
-  uint64_t left() const { return bytes_ - written_; }
-  uint64_t bytes() const { return bytes_; }
+  uint64_t left() const { return bytes() - written_; }
+  // Of both parts.
+  uint64_t bytes() const { return parts_[0].bytes + parts_[1].bytes; }
+  uint64_t bytes(Part part) const { return parts_[static_cast<size_t>(part)].bytes; }
   uint32_t header_bytes() const { return header_bytes_; }
   bool valid() const { return budget_ != nullptr; }
-  // Of all bytes, header included, when they are written.
-  uint32_t Crc() const;
-  // The blocks, all written, to be released by the caller; good until the builder is used again.
-  absl::Span<BlockRef> Take();
+  // Of a part's bytes, header included, when they are written.
+  uint32_t Crc(Part part = Part::kHot) const;
+  // The blocks, all written, those of the hot part first, to be released by the caller; good until
+  // the builder is used again.
+  struct Blocks {
+    absl::Span<BlockRef> hot, cold;
+  };
+  Blocks Take();
 
  private:
   static constexpr uint64_t kNotedBytesMin = 128 << 10;
 
+  struct PartState {
+    uint64_t bytes = 0;
+    uint64_t summed = 0;
+    uint32_t crc = 0;  // of the first summed bytes
+  };
+  // Bytes of the next to be written that belong to the same part.
+  uint64_t LeftOfPart() const {
+    return written_ < parts_[0].bytes ? parts_[0].bytes - written_ : left();
+  }
   char* Room(size_t* size);
+  size_t HotBlocks() const {
+    return static_cast<size_t>((parts_[0].bytes + Block::kBytesMax - 1) / Block::kBytesMax);
+  }
 
   PayloadBudget* budget_ = nullptr;
-  uint64_t bytes_ = 0;
   uint64_t written_ = 0;
   uint64_t reserved_ = 0;  // not yet turned into blocks
   uint32_t header_bytes_ = 0;
-  uint32_t crc_ = 0;  // of the first summed_ bytes
-  uint64_t summed_ = 0;
+  std::array<PartState, 2> parts_;  // hot, cold
   BlockList blocks_;
 };
 
-// A payload that is held for reading. A value; holds its blocks.
+// A payload that is held for reading, or its hot part alone. A value; holds its blocks.
 class PayloadView {
  public:
   PayloadView() = default;
-  PayloadView(BlockList blocks, uint64_t bytes, uint32_t header_bytes)
-      : blocks_(std::move(blocks)), bytes_(bytes), header_bytes_(header_bytes) {}
+  // `bytes` and `cold_bytes`: as of a PayloadBuilder.
+  PayloadView(uint64_t bytes, uint64_t cold_bytes, uint32_t header_bytes)
+      : bytes_{bytes, cold_bytes}, header_bytes_(header_bytes) {}
+  void Hold(Part part, BlockList blocks) { blocks_[static_cast<size_t>(part)] = std::move(blocks); }
 
-  uint64_t bytes() const { return bytes_; }
+  // Of both parts, whether they are held or not.
+  uint64_t bytes() const { return bytes_[0] + bytes_[1]; }
+  uint64_t bytes(Part part) const { return bytes_[static_cast<size_t>(part)]; }
+  bool holds(Part part) const { return !blocks_[static_cast<size_t>(part)].empty(); }
+  // Of what is held.
+  uint64_t footprint() const;
   uint32_t header_bytes() const { return header_bytes_; }
-  std::string_view header() const { return {blocks_[0]->data(), header_bytes_}; }
-  // Appends slices for `size` bytes from `offset`; OutOfRange if the payload is shorter.
+  // Of a payload whose hot part is held.
+  std::string_view header() const { return {blocks_[0][0]->data(), header_bytes_}; }
+  // Appends slices for `size` bytes from `offset`; OutOfRange if the payload is shorter,
+  // FailedPrecondition if some of them lie in a part that is not held. Then nothing is appended.
   absl::Status Slices(uint64_t offset, uint64_t size, std::vector<BlockSlice>* out) const;
 
  private:
-  BlockList blocks_;
-  uint64_t bytes_ = 0;
+  std::array<BlockList, 2> blocks_;  // hot, cold
+  std::array<uint64_t, 2> bytes_ = {0, 0};
   uint32_t header_bytes_ = 0;
 };
 
@@ -143,20 +176,27 @@ class PayloadStore {
   virtual void Finish(absl::Span<PayloadBuilder> payloads, absl::Span<PayloadId> ids,
                       Done done) = 0;
 
-  // Takes hold of payloads that are in memory. NotFound, naming the id, if one is not there,
-  // Unavailable if one has to be read back (Load does it); then nothing is appended.
-  virtual absl::Status Open(absl::Span<const PayloadId> ids, std::vector<PayloadView>* out) = 0;
+  // Takes hold of payloads of which `parts` are in memory. NotFound, naming the id, if one is not
+  // there, Unavailable if one has to be read back (Load does it); then nothing is appended.
+  virtual absl::Status Open(absl::Span<const PayloadId> ids, Parts parts,
+                            std::vector<PayloadView>* out) = 0;
+  absl::Status Open(absl::Span<const PayloadId> ids, std::vector<PayloadView>* out) {
+    return Open(ids, Parts::kAll, out);
+  }
 
   // The same of all payloads: those that are not in memory are read back first, in memory that is
   // reserved before new pushes get any. `done` is called once, perhaps before Load returns, with a
   // view for each id, or NotFound; DataLoss, naming file and offset, of damaged bytes (LostOf names
-  // the payloads); ResourceExhausted of more than the budget ever holds.
+  // the payloads); ResourceExhausted of more than the budget ever holds. Who wants a cold part
+  // besides loads the payload anew, and holds no view meanwhile: loads that wait for memory while
+  // they hold some would wait for each other.
   using LoadDone = absl::AnyInvocable<void(absl::StatusOr<std::vector<PayloadView>>)>;
-  virtual void Load(std::vector<PayloadId> ids, LoadDone done);
+  virtual void LoadParts(std::vector<PayloadParts> wanted, LoadDone done);
+  void Load(const std::vector<PayloadId>& ids, Parts parts, LoadDone done);
 
   // What a step will load, in about this order, in place of what was said of it before; empty if it
-  // loads nothing any more. What is not in memory is read in the background ahead of the loads, as
-  // far as the store's limits allow, the lowest step first.
+  // loads nothing any more. What is not in memory of their hot parts is read in the background
+  // ahead of the loads, as far as the store's limits allow, the lowest step first.
   virtual void Want(StepId step, std::vector<PayloadId> ids);
 
   // Nobody will load these for long, if ever: their memory is given up where they can be read back.

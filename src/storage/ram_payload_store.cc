@@ -52,18 +52,21 @@ PayloadId RamPayloadStore::Insert(PayloadBuilder& payload) {
     if (slot / kChunk == chunks_.size()) chunks_.push_back(std::make_unique<Chunk>());
   }
   Entry& entry = At(slot);
-  entry.bytes = payload.bytes();
+  entry.bytes = payload.bytes(Part::kHot);
+  entry.cold_bytes = payload.bytes(Part::kCold);
   entry.header_bytes = payload.header_bytes();
   ++entry.generation;
-  const absl::Span<BlockRef> blocks = payload.Take();
-  if (blocks.size() == 1) {
-    entry.block = blocks[0].Release();
+  const PayloadBuilder::Blocks blocks = payload.Take();
+  if (blocks.hot.size() == 1 && blocks.cold.empty()) {
+    entry.block = blocks.hot[0].Release();
   } else {
-    entry.blocks = new Block*[blocks.size()];
-    for (size_t i = 0; i < blocks.size(); ++i) entry.blocks[i] = blocks[i].Release();
+    entry.blocks = new Block*[blocks.hot.size() + blocks.cold.size()];
+    size_t i = 0;
+    for (BlockRef& block : blocks.hot) entry.blocks[i++] = block.Release();
+    for (BlockRef& block : blocks.cold) entry.blocks[i++] = block.Release();
   }
   ++payloads_;
-  payload_bytes_ += entry.bytes;
+  payload_bytes_ += entry.bytes + entry.cold_bytes;
   return MakeId(entry.generation, slot);
 }
 
@@ -77,18 +80,25 @@ void RamPayloadStore::Finish(absl::Span<PayloadBuilder> payloads, absl::Span<Pay
   if (done) done(absl::OkStatus());
 }
 
-PayloadView RamPayloadStore::Hold(const Entry& entry) {
-  BlockList list;
-  const size_t count = BlockCount(entry.bytes);
-  for (size_t i = 0; i < count; ++i) {
-    Block* const block = count == 1 ? entry.block : entry.blocks[i];
-    block->Ref();
-    list.push_back(BlockRef::Adopt(block));
-  }
-  return PayloadView(std::move(list), entry.bytes, entry.header_bytes);
+PayloadView RamPayloadStore::Hold(const Entry& entry, Parts parts) {
+  PayloadView view(entry.bytes, entry.cold_bytes, entry.header_bytes);
+  const size_t count = BlockCount(entry), hot = BlockCount(entry.bytes);
+  const auto hold = [&](Part part, size_t begin, size_t end) {
+    BlockList list;
+    for (size_t i = begin; i < end; ++i) {
+      Block* const block = count == 1 ? entry.block : entry.blocks[i];
+      block->Ref();
+      list.push_back(BlockRef::Adopt(block));
+    }
+    view.Hold(part, std::move(list));
+  };
+  hold(Part::kHot, 0, hot);
+  if (parts == Parts::kAll && hot < count) hold(Part::kCold, hot, count);
+  return view;
 }
 
-absl::Status RamPayloadStore::Open(absl::Span<const PayloadId> ids, std::vector<PayloadView>* out) {
+absl::Status RamPayloadStore::Open(absl::Span<const PayloadId> ids, Parts parts,
+                                   std::vector<PayloadView>* out) {
   const size_t before = out->size();
   out->reserve(before + ids.size());
   PayloadId missing;
@@ -100,7 +110,7 @@ absl::Status RamPayloadStore::Open(absl::Span<const PayloadId> ids, std::vector<
         missing = id;
         break;
       }
-      out->push_back(Hold(*entry));
+      out->push_back(Hold(*entry, parts));
     }
   }
   if (out->size() == before + ids.size()) return absl::OkStatus();
@@ -116,7 +126,7 @@ void RamPayloadStore::Free(absl::Span<const PayloadId> ids) {
     for (const PayloadId id : ids) {
       Entry* const entry = Find(id);
       if (entry == nullptr) continue;
-      const size_t count = BlockCount(entry->bytes);
+      const size_t count = BlockCount(*entry);
       if (count == 1) {
         dead.push_back(entry->block);
       } else {
@@ -124,7 +134,7 @@ void RamPayloadStore::Free(absl::Span<const PayloadId> ids) {
         delete[] entry->blocks;
       }
       --payloads_;
-      payload_bytes_ -= entry->bytes;
+      payload_bytes_ -= entry->bytes + entry->cold_bytes;
       ++entry->generation;
       // After 2^31 uses a slot rests for ever: its ids would come again.
       if (entry->generation == 0) continue;

@@ -26,16 +26,19 @@ class RamPayloadStore : public PayloadStore {
 
   PayloadBudget& budget() override { return *budget_; }
   void Finish(absl::Span<PayloadBuilder> payloads, absl::Span<PayloadId> ids, Done done) override;
-  absl::Status Open(absl::Span<const PayloadId> ids, std::vector<PayloadView>* out) override;
+  using PayloadStore::Open;
+  absl::Status Open(absl::Span<const PayloadId> ids, Parts parts,
+                    std::vector<PayloadView>* out) override;
   void Free(absl::Span<const PayloadId> ids) override;
   PayloadUse use() const override;
 
  private:
-  // A payload of one block has it inline, one of several has an array of them.
+  // A payload of one block has it inline, one of several has an array of them, the hot part's
+  // first.
   struct Entry {
     uint32_t generation = 0;  // odd while it is used
     uint32_t header_bytes = 0;
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, cold_bytes = 0;
     union {
       Block* block;
       Block** blocks;
@@ -48,10 +51,13 @@ class RamPayloadStore : public PayloadStore {
   static size_t BlockCount(uint64_t bytes) {
     return (bytes + Block::kBytesMax - 1) / Block::kBytesMax;
   }
+  static size_t BlockCount(const Entry& entry) {
+    return BlockCount(entry.bytes) + BlockCount(entry.cold_bytes);
+  }
   Entry& At(uint64_t slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Entry* Find(PayloadId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   PayloadId Insert(PayloadBuilder& payload) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  static PayloadView Hold(const Entry& entry);
+  static PayloadView Hold(const Entry& entry, Parts parts);
 
   PayloadBudget::Owner budget_;
   mutable Mutex mutex_;

@@ -27,26 +27,26 @@ void SegmentBatch::AddPadding(uint64_t bytes) {
   if (bytes > 0) pieces_.push_back({{kZeros.data(), static_cast<size_t>(bytes)}});
 }
 
-uint64_t SegmentBatch::PlaceFor(const WaitingPayload& payload) const {
-  if (!IsPaged(payload.blocks.front())) return end_;
+uint64_t SegmentBatch::PlaceFor(const WaitingPart& part) const {
+  if (!IsPaged(part.blocks.front())) return end_;
   return RoundUp(end_ + kRecordHeadBytes, kSegmentPage) - kRecordHeadBytes;
 }
 
-void SegmentBatch::Add(WaitingPayload payload) {
-  const uint64_t place = PlaceFor(payload);
+void SegmentBatch::Add(WaitingPart part) {
+  const uint64_t place = PlaceFor(part);
   AddPadding(place - end_);
-  payload.head.id = IdOf({.segment = segment, .offset = place, .check = FoldCrc(payload.head.crc)});
+  part.head.id = IdOf({.segment = segment, .offset = place, .check = FoldCrc(part.head.crc)});
   heads_.push_back(std::make_unique<std::array<char, kRecordHeadBytes>>());
-  EncodeRecordHead(payload.head, heads_.back()->data());
+  EncodeRecordHead(part.head, heads_.back()->data());
   pieces_.push_back({{heads_.back()->data(), kRecordHeadBytes}});
-  for (const BlockRef& block : payload.blocks) {
+  for (const BlockRef& block : part.blocks) {
     pieces_.push_back(
-        {{block->data(), block->size()}, payloads.size(), IsPaged(block) ? block.get() : nullptr});
+        {{block->data(), block->size()}, parts.size(), IsPaged(block) ? block.get() : nullptr});
   }
   pieces_.back().last = true;
-  AddPadding(RecordBytes(payload.head.bytes) - kRecordHeadBytes - payload.head.bytes);
-  end_ = place + RecordBytes(payload.head.bytes);
-  payloads.push_back(std::move(payload));
+  AddPadding(RecordBytes(part.head.bytes) - kRecordHeadBytes - part.head.bytes);
+  end_ = place + RecordBytes(part.head.bytes);
+  parts.push_back(std::move(part));
   damaged_.push_back(false);
 }
 
@@ -75,13 +75,13 @@ void SegmentBatch::AddTo(Write* write, const Piece& piece) {
     piece.block->Ref();
     held_.push_back(BlockRef::Adopt(piece.block));
   } else {
-    Copy(write, bytes, piece.payload != SIZE_MAX);
+    Copy(write, bytes, piece.part != SIZE_MAX);
   }
   write->bytes += bytes.size();
   in_piece_ += bytes.size();
   if (in_piece_ < piece.bytes.size()) return;
   if (piece.last) {
-    damaged_[piece.payload] = std::exchange(crc_, 0) != payloads[piece.payload].head.crc;
+    damaged_[piece.part] = std::exchange(crc_, 0) != parts[piece.part].head.crc;
   }
   in_piece_ = 0;
   ++piece_;

@@ -1,6 +1,6 @@
-// What one lane of the segment store writes at once: payloads as records one after another, or a
-// segment's footer, as pieces of memory that the disk can take. Large payloads are written from
-// where they are; heads, ends and small payloads are copied into a buffer.
+// What one lane of the segment store writes at once: parts of payloads as records one after
+// another, or a segment's footer, as pieces of memory that the disk can take. Large payloads are
+// written from where they are; heads, ends and small payloads are copied into a buffer.
 //
 // Used by one thread at a time. The payloads' bytes are checked on the way.
 #pragma once
@@ -29,12 +29,14 @@ struct FinishTicket {
   PayloadStore::Done done;
 };
 
-// A payload that is not safe yet.
-struct WaitingPayload {
+// A part of a payload that is not safe yet.
+struct WaitingPart {
   std::shared_ptr<FinishTicket> ticket;
-  size_t index = 0;  // of its id
+  size_t index = 0;  // of its payload's id
   RecordHead head;   // the id is set with the place
   BlockList blocks;
+  // Of a cold part: the payload's hot one, which is written when this one is safe.
+  std::unique_ptr<WaitingPart> hot;
 };
 
 // Aligned memory of a fixed size.
@@ -66,11 +68,11 @@ class SegmentBatch {
   // --- building, in order of the file ---
   // Whole pages: the header, a footer.
   void AddBytes(std::string bytes);
-  // Where the payload would end the file.
-  uint64_t EndWith(const WaitingPayload& payload) const {
-    return RoundUp(PlaceFor(payload) + RecordBytes(payload.head.bytes), kSegmentPage);
+  // Where the part would end the file.
+  uint64_t EndWith(const WaitingPart& part) const {
+    return RoundUp(PlaceFor(part) + RecordBytes(part.head.bytes), kSegmentPage);
   }
-  void Add(WaitingPayload payload);
+  void Add(WaitingPart part);
   uint64_t begin() const { return begin_; }
   // A multiple of a page.
   uint64_t end() const { return RoundUp(end_, kSegmentPage); }
@@ -86,7 +88,7 @@ class SegmentBatch {
   Write Next();
   // Whether nothing comes next.
   bool AtEnd() const { return piece_ == pieces_.size(); }
-  // Payloads whose bytes are not what they were when they came; known at the end.
+  // Parts whose bytes are not what they were when they came; known at the end.
   const std::vector<bool>& damaged() const { return damaged_; }
 
   const size_t lane;
@@ -97,18 +99,18 @@ class SegmentBatch {
   // Under the writer's lock:
   bool with_disk = false;  // the disk has it, and nobody reads it
   bool given_up = false;
-  std::vector<WaitingPayload> payloads;
+  std::vector<WaitingPart> parts;
   WriteBuffer buffer;
 
  private:
   struct Piece {
     std::string_view bytes;
-    size_t payload = SIZE_MAX;  // whose bytes these are
-    Block* block = nullptr;     // whose these are, if it begins a page
-    bool last = false;          // of the payload
+    size_t part = SIZE_MAX;  // whose bytes these are
+    Block* block = nullptr;  // whose these are, if it begins a page
+    bool last = false;       // of the part
   };
-  // Where the payload's head goes: to a page's end if its first block begins a page.
-  uint64_t PlaceFor(const WaitingPayload& payload) const;
+  // Where the part's head goes: to a page's end if its first block begins a page.
+  uint64_t PlaceFor(const WaitingPart& part) const;
   void AddPadding(uint64_t bytes);
   // Adds the next bytes of a piece, from where they are if they fill pages there and in the file.
   void AddTo(Write* write, const Piece& piece);
@@ -125,7 +127,7 @@ class SegmentBatch {
   size_t copied_ = 0;           // into the buffer, for the present write
   std::vector<BlockRef> held_;  // by the present write: the disk reads them
   uint64_t written_ = 0;
-  uint32_t crc_ = 0;  // of the payload so far
+  uint32_t crc_ = 0;  // of the part so far
 };
 
 }  // namespace forebay::storage

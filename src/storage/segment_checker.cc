@@ -12,8 +12,9 @@ SegmentChecker::SegmentChecker(io::Disk* disk, const SegmentStoreOptions& option
                                std::shared_ptr<SegmentTable> table)
     : disk_(disk), direct_(options.direct), table_(std::move(table)) {}
 
-void SegmentChecker::Check(const RecordHead& head, io::Disk::Done done) {
-  head_ = head;
+void SegmentChecker::Check(const LiveRecord& record, io::Disk::Done done) {
+  head_ = record.head;
+  payload_ = record.payload;
   done_ = std::move(done);
   again_ = false;
   Begin();
@@ -72,10 +73,9 @@ void SegmentChecker::Wrong(std::string why) {
   if (!std::exchange(again_, true)) return Begin();
   if (!table_->Holds(head_.id)) {
     return Answer(absl::NotFoundError(
-        absl::StrCat("payload ", absl::Hex(head_.id.value), " was freed while it was read")));
+        absl::StrCat("payload ", absl::Hex(payload_.value), " was freed while it was read")));
   }
-  Answer(absl::DataLossError(absl::StrCat(path_, " at offset ", PlaceOf(head_.id).offset,
-                                          ", payload ", absl::Hex(head_.id.value), ": ", why)));
+  Answer(absl::DataLossError(DamageText(path_, head_.id, payload_, why)));
 }
 
 void SegmentChecker::Answer(absl::Status status) {

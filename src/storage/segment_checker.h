@@ -1,7 +1,7 @@
-// Holds stored payloads against their crc as they lie on the disk, past all caches of this process:
-// what is in memory is of no interest here, and nothing is kept.
+// Holds stored payloads, each part by itself, against their crc as they lie on the disk, past all
+// caches of this process: what is in memory is of no interest here, and nothing is kept.
 //
-// One payload at a time: Check again once `done` was called. Otherwise thread-safe. Reads through a
+// One record at a time: Check again once `done` was called. Otherwise thread-safe. Reads through a
 // buffer of its own, whatever the payload's size. The disk outlives it.
 #pragma once
 
@@ -28,7 +28,7 @@ class SegmentChecker : public std::enable_shared_from_this<SegmentChecker> {
   // there is not what was stored, or cannot be read. What is wrong is read a second time before it
   // is judged. `done` runs on a thread of the disk, or, if the payload is gone, before this
   // returns.
-  void Check(const RecordHead& head, io::Disk::Done done);
+  void Check(const LiveRecord& record, io::Disk::Done done);
 
  private:
   static constexpr uint64_t kBufferBytes = uint64_t{1} << 20;
@@ -47,6 +47,7 @@ class SegmentChecker : public std::enable_shared_from_this<SegmentChecker> {
 
   // Of the check that is under way; whoever answers for the disk has them to himself.
   RecordHead head_;
+  PayloadId payload_;
   io::Disk::Done done_;
   std::string path_;
   io::FileRef file_;

@@ -1,6 +1,7 @@
 #include "storage/segment_format.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 
 #include "absl/strings/numbers.h"
@@ -12,12 +13,12 @@
 namespace forebay::storage {
 namespace {
 
-constexpr uint64_t kHeaderMagic = 0x3147455359424546;   // "FEBYSEG1" as bytes
-constexpr uint64_t kTrailerMagic = 0x31444e4559424546;  // "FEBYEND1"
-constexpr uint32_t kRecordMagic = 0x44524246;           // "FBRD"
-constexpr uint32_t kFormatVersion = 1;
+constexpr uint64_t kHeaderMagic = 0x3147455359424546;    // "FEBYSEG1" as bytes
+constexpr uint64_t kTrailerMagic1 = 0x31444e4559424546;  // "FEBYEND1", of version 1
+constexpr uint64_t kTrailerMagic = 0x32444e4559424546;   // "FEBYEND2"
+constexpr uint32_t kRecordMagic = 0x44524246;            // "FBRD"
+constexpr uint32_t kFormatVersion = 2;
 constexpr std::string_view kSuffix = ".seg";
-constexpr uint64_t kIndexEntryBytes = 16;
 
 struct HeaderFields {
   uint64_t magic = kHeaderMagic;
@@ -27,10 +28,11 @@ struct HeaderFields {
   uint64_t incarnation = 0;
   uint64_t nonce = 0;
   std::string cluster, node;
+  uint8_t part = 0;  // a zero of the page in version 1
 
   template <class A>
   void Fields(A& a) {
-    a(magic, version, number, epoch, incarnation, nonce, cluster, node);
+    a(magic, version, number, epoch, incarnation, nonce, cluster, node, part);
   }
 };
 
@@ -41,7 +43,8 @@ struct HeadFields {
   uint64_t bytes = 0;
   uint32_t header_bytes = 0;
   uint32_t crc = 0;
-  uint8_t zeros[32] = {};
+  uint64_t cold = 0;  // zeros in version 1
+  uint8_t zeros[24] = {};
 };
 static_assert(sizeof(HeadFields) == kRecordHeadBytes);
 
@@ -50,8 +53,12 @@ struct IndexEntry {
   uint32_t bytes = 0;
   uint32_t header_bytes = 0;
   uint32_t crc = 0;
+  uint64_t cold = 0;  // not there in version 1
 };
-static_assert(sizeof(IndexEntry) == kIndexEntryBytes);
+constexpr uint64_t EntryBytes(uint32_t version) {
+  return version == 1 ? offsetof(IndexEntry, cold) : sizeof(IndexEntry);
+}
+static_assert(EntryBytes(1) == 16 && EntryBytes(kFormatVersion) == 24);
 
 struct TrailerFields {
   uint64_t magic = kTrailerMagic;
@@ -76,6 +83,11 @@ uint32_t HeadCrc(const HeadFields& fields) {
 }
 uint32_t TrailerCrc(const TrailerFields& fields) {
   return Crc32c({reinterpret_cast<const char*>(&fields), sizeof(fields) - 4});
+}
+
+// What a hot record may say of its cold one.
+bool MayBeCold(PayloadId cold, PayloadId hot) {
+  return cold == PayloadId() || (cold != hot && PlaceOf(cold).segment > 0);
 }
 
 template <size_t N>
@@ -139,7 +151,8 @@ std::string EncodeSegmentHeader(const SegmentHeader& header) {
                                                 .incarnation = header.name.incarnation,
                                                 .nonce = header.nonce,
                                                 .cluster = header.cluster,
-                                                .node = header.name.node});
+                                                .node = header.name.node,
+                                                .part = static_cast<uint8_t>(header.part)});
   page.resize(kSegmentPage - 4);
   const uint32_t crc = Crc32c(page);
   page.append(reinterpret_cast<const char*>(&crc), 4);
@@ -156,12 +169,13 @@ absl::StatusOr<SegmentHeader> DecodeSegmentHeader(std::string_view page) {
   HeaderFields fields;
   codec::Reader reader(covered);
   reader(fields);
-  if (fields.version != kFormatVersion) {
-    return absl::UnimplementedError(
-        absl::StrCat("segment header: format version ", fields.version, ", known is 1"));
+  if (fields.version == 0 || fields.version > kFormatVersion) {
+    return absl::UnimplementedError(absl::StrCat("segment header: format version ", fields.version,
+                                                 ", known are 1 to ", kFormatVersion));
   }
   if (!reader.ok() || !IsNodeName(fields.node) || fields.number == 0 ||
-      fields.number > kSegmentNumberMax || fields.cluster.size() > kClusterNameBytesMax) {
+      fields.number > kSegmentNumberMax || fields.cluster.size() > kClusterNameBytesMax ||
+      fields.part > (fields.version == 1 ? 0 : static_cast<uint8_t>(Part::kCold))) {
     return Damaged("segment header: fields");
   }
   return SegmentHeader{.cluster = std::move(fields.cluster),
@@ -169,14 +183,18 @@ absl::StatusOr<SegmentHeader> DecodeSegmentHeader(std::string_view page) {
                                 .epoch = fields.epoch,
                                 .incarnation = fields.incarnation,
                                 .number = fields.number},
-                       .nonce = fields.nonce};
+                       .nonce = fields.nonce,
+                       .part = static_cast<Part>(fields.part)};
 }
 
 // --- records ---
 
 void EncodeRecordHead(const RecordHead& head, char* to) {
-  HeadFields fields{
-      .id = head.id.value, .bytes = head.bytes, .header_bytes = head.header_bytes, .crc = head.crc};
+  HeadFields fields{.id = head.id.value,
+                    .bytes = head.bytes,
+                    .header_bytes = head.header_bytes,
+                    .crc = head.crc,
+                    .cold = head.cold.value};
   fields.head_crc = HeadCrc(fields);
   std::memcpy(to, &fields, sizeof(fields));
 }
@@ -189,29 +207,39 @@ absl::StatusOr<RecordHead> DecodeRecordHead(std::string_view bytes) {
   const RecordHead head{.id = PayloadId(fields.id),
                         .bytes = fields.bytes,
                         .header_bytes = fields.header_bytes,
-                        .crc = fields.crc};
+                        .crc = fields.crc,
+                        .cold = PayloadId(fields.cold)};
   if (head.bytes == 0 || head.bytes > kSegmentBytesMax || head.header_bytes > head.bytes ||
-      PlaceOf(head.id).check != FoldCrc(head.crc) || !AllZero(fields.zeros)) {
+      PlaceOf(head.id).check != FoldCrc(head.crc) || !MayBeCold(head.cold, head.id) ||
+      !AllZero(fields.zeros)) {
     return Damaged("record head: fields");
   }
   return head;
 }
 
+std::string DamageText(const std::string& path, PayloadId record, PayloadId payload,
+                       absl::string_view why) {
+  return absl::StrCat(path, " at offset ", PlaceOf(record).offset, ", ",
+                      record == payload ? "" : "cold columns of ", "payload ",
+                      absl::Hex(payload.value), ": ", why);
+}
+
 // --- footer ---
 
-uint64_t SegmentTrailer::index_bytes() const { return records * kIndexEntryBytes; }
+uint64_t SegmentTrailer::index_bytes() const { return records * EntryBytes(version); }
 
 std::string EncodeSegmentFooter(const SegmentIndex& index, uint64_t offset) {
   FOREBAY_CHECK(offset % kSegmentPage == 0);
   std::string footer;
   footer.reserve(
-      RoundUp(index.records.size() * kIndexEntryBytes + kSegmentTrailerBytes, kSegmentPage));
+      RoundUp(index.records.size() * sizeof(IndexEntry) + kSegmentTrailerBytes, kSegmentPage));
   for (const RecordHead& record : index.records) {
     const IndexEntry entry{
         .place = static_cast<uint32_t>(PlaceOf(record.id).offset / kRecordAlignment),
         .bytes = static_cast<uint32_t>(record.bytes),
         .header_bytes = record.header_bytes,
-        .crc = record.crc};
+        .crc = record.crc,
+        .cold = record.cold.value};
     footer.append(reinterpret_cast<const char*>(&entry), sizeof(entry));
   }
   TrailerFields trailer;
@@ -230,12 +258,15 @@ absl::StatusOr<SegmentTrailer> DecodeSegmentTrailer(std::string_view end, uint64
     return absl::NotFoundError("segment trailer: the file is too short for one");
   }
   const auto fields = Copy<TrailerFields>(end.data());
-  if (fields.magic != kTrailerMagic) return absl::NotFoundError("segment trailer: no magic");
+  if (fields.magic != kTrailerMagic && fields.magic != kTrailerMagic1) {
+    return absl::NotFoundError("segment trailer: no magic");
+  }
   if (fields.crc != TrailerCrc(fields)) return Damaged("segment trailer: crc");
   const SegmentTrailer trailer{.nonce = fields.nonce,
                                .index_offset = fields.index_offset,
                                .records = fields.records,
-                               .index_crc = fields.index_crc};
+                               .index_crc = fields.index_crc,
+                               .version = fields.magic == kTrailerMagic1 ? 1 : kFormatVersion};
   // The index and the trailer end the file, with less than a page between them.
   if (trailer.index_offset % kSegmentPage != 0 || trailer.index_offset < kSegmentPage ||
       trailer.index_offset > file_bytes ||
@@ -254,8 +285,10 @@ absl::StatusOr<SegmentIndex> DecodeSegmentIndex(std::string_view bytes,
   SegmentIndex index{.nonce = trailer.nonce, .records = {}};
   index.records.reserve(trailer.records);
   uint64_t end = kSegmentPage;
-  for (; !bytes.empty(); bytes.remove_prefix(kIndexEntryBytes)) {
-    const auto entry = Copy<IndexEntry>(bytes.data());
+  const uint64_t entry_bytes = EntryBytes(trailer.version);
+  for (; !bytes.empty(); bytes.remove_prefix(entry_bytes)) {
+    IndexEntry entry;
+    std::memcpy(&entry, bytes.data(), entry_bytes);
     const uint64_t offset = uint64_t{entry.place} * kRecordAlignment;
     if (offset < end || entry.bytes == 0 || entry.header_bytes > entry.bytes ||
         offset >= trailer.index_offset ||
@@ -263,11 +296,14 @@ absl::StatusOr<SegmentIndex> DecodeSegmentIndex(std::string_view bytes,
       return Damaged("segment index: entry");
     }
     end = offset + RecordBytes(entry.bytes);
-    index.records.push_back(
-        {.id = IdOf({.segment = segment, .offset = offset, .check = FoldCrc(entry.crc)}),
-         .bytes = entry.bytes,
-         .header_bytes = entry.header_bytes,
-         .crc = entry.crc});
+    const RecordHead head{
+        .id = IdOf({.segment = segment, .offset = offset, .check = FoldCrc(entry.crc)}),
+        .bytes = entry.bytes,
+        .header_bytes = entry.header_bytes,
+        .crc = entry.crc,
+        .cold = PayloadId(entry.cold)};
+    if (!MayBeCold(head.cold, head.id)) return Damaged("segment index: entry");
+    index.records.push_back(head);
   }
   return index;
 }

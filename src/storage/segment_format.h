@@ -13,8 +13,10 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "base/ids.h"
+#include "storage/payload_parts.h"
 
 namespace forebay::storage {
 
@@ -73,25 +75,31 @@ struct SegmentHeader {
   std::string cluster;
   SegmentName name;
   uint64_t nonce = 0;
+  Part part = Part::kHot;  // what all its records are
 };
 inline constexpr size_t kClusterNameBytesMax = 1024;
 // One page.
 std::string EncodeSegmentHeader(const SegmentHeader& header);
 absl::StatusOr<SegmentHeader> DecodeSegmentHeader(std::string_view page);
 
-// Before each payload's bytes.
+// Before the bytes of each payload, or of a part of one.
 struct RecordHead {
   PayloadId id;
   uint64_t bytes = 0;         // of header and columns
   uint32_t header_bytes = 0;  // of the rollout's header, at the beginning
   uint32_t crc = 0;           // of the bytes
+  // Of a hot part: the place of the payload's cold part. 0: there is none.
+  PayloadId cold;
 
   bool operator==(const RecordHead&) const = default;
 };
 void EncodeRecordHead(const RecordHead& head, char* to);
 absl::StatusOr<RecordHead> DecodeRecordHead(std::string_view bytes);
+// Which record of a file is damaged, for people; `payload`: of which it is a part.
+std::string DamageText(const std::string& path, PayloadId record, PayloadId payload,
+                       absl::string_view why);
 
-// The index of a sealed segment: every record whose payload was acknowledged, by offset.
+// The index of a sealed segment: every record that was safe, by offset.
 struct SegmentIndex {
   uint64_t nonce = 0;
   std::vector<RecordHead> records;
@@ -101,6 +109,7 @@ struct SegmentTrailer {
   uint64_t index_offset = 0;
   uint32_t records = 0;
   uint32_t index_crc = 0;
+  uint32_t version = 0;  // of the format
 
   uint64_t index_bytes() const;
 };

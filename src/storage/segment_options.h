@@ -19,7 +19,7 @@ struct SegmentStoreOptions {
   uint64_t seed = 0;  // of the nonces; another one in each process
 
   // Of payload memory. What is being written or read passes through buffers besides: at most
-  // (lanes + abandoned_max) x write_bytes_max + reads_max x read_bytes_max.
+  // (2 x lanes + abandoned_max) x write_bytes_max + reads_max x read_bytes_max.
   uint64_t bytes_max = uint64_t{4} << 30;
   uint64_t completion_reserve_bytes = uint64_t{256} << 20;
   uint64_t want_bytes_max = uint64_t{1} << 30;  // kept in memory by Want, ahead of loads
@@ -28,7 +28,7 @@ struct SegmentStoreOptions {
   uint64_t ahead_bytes_max = uint64_t{64} << 20;
 
   uint64_t segment_bytes = uint64_t{256} << 20;  // a segment is sealed from there on
-  uint32_t lanes = 4;                            // segments that are written at once
+  uint32_t lanes = 4;                            // segments that are written at once, of each part
   // While a lane is at work, and not for longer than lane_patience_ms, another one starts only for
   // so much: few large writes cost less than many small ones, and what came together lies together.
   uint64_t lane_bytes_min = uint64_t{1} << 20;
@@ -59,13 +59,15 @@ struct SegmentStoreOptions {
 
 struct StoreUse {
   uint64_t segments_open = 0, segments_sealed = 0, segments_dead = 0;
-  uint64_t segments_gone = 0;  // whose files somebody took away, though something in them is live
-  uint64_t file_bytes = 0;     // of all segments that are not unlinked
-  uint64_t live_bytes = 0;     // records of payloads that are not freed
-  uint64_t pinned_bytes = 0;   // dead bytes in closed segments that are more than half dead
+  uint64_t segments_gone = 0;    // whose files somebody took away, though something in them is live
+  uint64_t file_bytes = 0;       // of all segments that are not unlinked
+  uint64_t live_bytes = 0;       // records of payloads that are not freed
+  uint64_t cold_live_bytes = 0;  // of them, of cold parts
+  uint64_t pinned_bytes = 0;     // dead bytes in closed segments that are more than half dead
   uint64_t resident_bytes = 0, wanted_bytes = 0;
+  uint64_t cold_resident_bytes = 0;  // of resident_bytes
   uint64_t evictions = 0, evicted_bytes = 0;
-  uint64_t reads_back = 0, read_back_bytes = 0;  // payloads
+  uint64_t reads_back = 0, read_back_bytes = 0;  // parts of payloads
   uint64_t read_ahead = 0, read_ahead_hits = 0;  // payloads read before they were asked for
   uint64_t writes = 0, written_bytes = 0, syncs = 0;
   uint64_t waiting_bytes = 0;  // finished by their writers, not yet safe

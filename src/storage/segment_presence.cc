@@ -85,17 +85,19 @@ StoreTrouble SegmentPresence::trouble() const {
   StoreTrouble trouble;
   MutexLock lock(&mutex_);
   if (gone_.empty()) return trouble;
-  uint64_t files = 0, payloads = 0, bytes = 0;
+  uint64_t files = 0, payloads = 0, cold = 0, bytes = 0;
   for (const SegmentInUse& segment : table_->InUse()) {
     if (segment.live == 0 || !gone_.contains(segment.number)) continue;
     if (files++ == 0) trouble.path = folder_gone_ ? folder_ : segment.path;
-    payloads += segment.live;
+    (segment.part == Part::kHot ? payloads : cold) += segment.live;
     bytes += segment.live_bytes;
   }
   if (files == 0) return trouble;
   trouble.kind = "incomplete";
-  trouble.what = absl::StrCat(files, files == 1 ? " file is" : " files are", " gone, with ",
-                              payloads, " rollouts, ", BytesText(bytes));
+  trouble.what = absl::StrCat(files, files == 1 ? " file is" : " files are", " gone, with ");
+  if (payloads > 0) absl::StrAppend(&trouble.what, payloads, " rollouts, ");
+  if (cold > 0) absl::StrAppend(&trouble.what, "cold columns of ", cold, " rollouts, ");
+  absl::StrAppend(&trouble.what, BytesText(bytes));
   trouble.since_ms = since_ms_;
   return trouble;
 }

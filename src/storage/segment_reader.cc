@@ -49,9 +49,9 @@ void SegmentReader::Run(Actions actions) {
 
 // --- a job's way to memory ---
 
-void SegmentReader::Load(std::vector<PayloadId> ids, PayloadStore::LoadDone done) {
+void SegmentReader::Load(std::vector<PayloadParts> wanted, PayloadStore::LoadDone done) {
   auto job = std::make_shared<Job>();
-  job->ids = std::move(ids);
+  job->wanted = std::move(wanted);
   job->done = std::move(done);
   {
     MutexLock lock(&mutex_);
@@ -65,16 +65,14 @@ void SegmentReader::Begin(const JobRef& job, uint64_t reserved) {
   std::vector<PayloadView> views;
   std::vector<SegmentTable::Missing> missing;
   // Outside the lock: views may be last references.
-  if (auto status = table_->Look(job->ids, SegmentTable::Why::kToLoad, &views, &missing);
+  if (auto status = table_->Look(job->wanted, SegmentTable::Why::kToLoad, &views, &missing);
       !status.ok()) {
     budget.Unreserve(reserved);
     return Refuse(job, std::move(status));
   }
   uint64_t all = 0;
-  for (const PayloadView& view : views) {
-    if (view.bytes() > 0) all += PayloadBuilder::Footprint(view.bytes());
-  }
-  for (const auto& payload : missing) all += PayloadBuilder::Footprint(payload.head.bytes);
+  for (const PayloadView& view : views) all += view.footprint();
+  for (const auto& part : missing) all += PayloadBuilder::Footprint(part.record.head.bytes);
   const bool again = reserved > 0;
   Actions actions;
   if (StartJob(job, &views, missing, &reserved, &actions)) {
@@ -103,16 +101,16 @@ bool SegmentReader::StartJob(const JobRef& job, std::vector<PayloadView>* views,
     Answer(job, actions);
     return true;
   }
-  std::map<PayloadId, RecordHead> read;
+  std::map<PayloadId, LiveRecord> read;
   std::vector<PayloadId> being_read;
   uint64_t need = 0;
-  for (const auto& payload : missing) {
-    if (loading_.contains(payload.head.id)) {
-      being_read.push_back(payload.head.id);
+  for (const auto& [index, record] : missing) {
+    if (loading_.contains(record.head.id)) {
+      being_read.push_back(record.head.id);
       continue;
     }
-    if (!read.emplace(payload.head.id, payload.head).second) continue;
-    need += PayloadBuilder::Footprint(payload.head.bytes);
+    if (!read.emplace(record.head.id, record).second) continue;
+    need += PayloadBuilder::Footprint(record.head.bytes);
   }
   if (need > *reserved) {
     if (*reserved == 0) *reserved = need;
@@ -121,10 +119,10 @@ bool SegmentReader::StartJob(const JobRef& job, std::vector<PayloadView>* views,
   *reserved -= need;
   job->views = std::move(*views);
   job->left = missing.size();
-  for (const auto& payload : missing) loading_[payload.head.id].push_back({job, payload.index});
-  std::vector<RecordHead> heads;
-  for (const auto& [id, head] : read) heads.push_back(head);
-  QueueRuns(std::move(heads), job->done == nullptr);
+  for (const auto& [index, record] : missing) {
+    loading_[record.head.id].push_back({job, index, record.part});
+  }
+  QueueRuns(read, job->done == nullptr);
   if (job->done != nullptr) Promote(being_read);
   if (job->left == 0) Answer(job, actions);
   Pump(actions);
@@ -173,15 +171,16 @@ void SegmentReader::Refuse(const JobRef& job, absl::Status status) {
 
 // --- runs ---
 
-// `heads` by id, hence by place.
-void SegmentReader::QueueRuns(std::vector<RecordHead> heads, bool ahead) {
+// By id, hence by place.
+void SegmentReader::QueueRuns(const std::map<PayloadId, LiveRecord>& records, bool ahead) {
   std::vector<RunItem> items;
   uint64_t begin = 0, end = 0;
   const auto flush = [&] {
     if (!items.empty()) QueueRun(std::make_shared<SegmentRun>(std::exchange(items, {}), ahead));
   };
-  for (const RecordHead& head : heads) {
-    const PayloadPlace place = PlaceOf(head.id);
+  for (const auto& [id, record] : records) {
+    const RecordHead& head = record.head;
+    const PayloadPlace place = PlaceOf(id);
     const uint64_t place_end = place.offset + RecordBytes(head.bytes);
     const bool joins = !items.empty() && PlaceOf(items.back().head.id).segment == place.segment &&
                        place.offset <= end + options_.read_gap_bytes_max &&
@@ -193,6 +192,7 @@ void SegmentReader::QueueRuns(std::vector<RecordHead> heads, bool ahead) {
     end = place_end;
     RunItem& item = items.emplace_back();
     item.head = head;
+    item.payload = record.payload;
     item.blocks = NewBlocks(head.bytes, &table_->budget());
   }
   flush();
@@ -307,7 +307,7 @@ void SegmentReader::Ended(const ReadRef& read, const std::shared_ptr<WriteBuffer
 }
 
 void SegmentReader::RunEnded(const RunRef& run) {
-  std::vector<std::pair<PayloadId, absl::StatusOr<PayloadView>>> views;
+  std::vector<std::pair<PayloadId, absl::StatusOr<BlockList>>> read;
   std::vector<Wrong> wrong;
   const auto file = table_->FileOf(run->segment());
   for (RunItem& item : run->items) {
@@ -318,14 +318,14 @@ void SegmentReader::RunEnded(const RunRef& run) {
       ++item.failed;
     }
     if (status.ok()) {
-      auto view = table_->Install(item.head.id, std::move(item.blocks), run->ahead);
-      views.emplace_back(item.head.id, view.has_value()
-                                           ? absl::StatusOr<PayloadView>(std::move(*view))
-                                           : absl::NotFoundError(absl::StrCat(
-                                                 "payload ", absl::Hex(item.head.id.value),
-                                                 " was freed while it was read")));
+      auto blocks = table_->Install(item.head.id, std::move(item.blocks), run->ahead);
+      read.emplace_back(item.head.id, blocks.has_value()
+                                          ? absl::StatusOr<BlockList>(std::move(*blocks))
+                                          : absl::NotFoundError(absl::StrCat(
+                                                "payload ", absl::Hex(item.payload.value),
+                                                " was freed while it was read")));
     } else if (!file.ok()) {
-      views.emplace_back(item.head.id, file.status());
+      read.emplace_back(item.head.id, file.status());
     } else {
       wrong.push_back({std::move(item), std::move(status)});
     }
@@ -338,7 +338,7 @@ void SegmentReader::RunEnded(const RunRef& run) {
   Actions actions;
   {
     MutexLock lock(&mutex_);
-    for (const auto& [id, view] : views) Deliver(id, view, &actions);
+    for (const auto& [id, blocks] : read) Deliver(id, blocks, &actions);
     if (!probe) {
       for (Wrong& one : wrong) Again(std::move(one), run->ahead, file->path, &actions);
     }
@@ -346,20 +346,20 @@ void SegmentReader::RunEnded(const RunRef& run) {
   }
   Run(std::move(actions));
   // What was read ahead may be given up for a load that waits for memory.
-  views.clear();
+  read.clear();
   table_->budget().EvictForWaiters();
 }
 
-void SegmentReader::Deliver(PayloadId id, const absl::StatusOr<PayloadView>& view,
+void SegmentReader::Deliver(PayloadId id, const absl::StatusOr<BlockList>& blocks,
                             Actions* actions) {
   const auto loading = loading_.find(id);
   if (loading == loading_.end()) return;
   for (const Asker& asker : loading->second) {
     Job& job = *asker.job;
-    if (view.ok()) {
-      if (job.done != nullptr) job.views[asker.index] = *view;
+    if (blocks.ok()) {
+      if (job.done != nullptr) job.views[asker.index].Hold(asker.part, *blocks);
     } else {
-      job.status = JoinLost(job.status, view.status());
+      job.status = JoinLost(job.status, blocks.status());
     }
     if (--job.left == 0) Answer(asker.job, actions);
   }
@@ -407,8 +407,8 @@ void SegmentReader::Again(Wrong wrong, bool ahead, const std::string& path, Acti
     use_.damaged += damaged || gone ? 1 : 0;
     absl::Status status = Unreadable(why);
     if (damaged || gone) {
-      status = LostStatus(id, absl::StrCat(path, " at offset ", PlaceOf(id).offset, ", payload ",
-                                           absl::Hex(id.value), ": ", why.message()));
+      status =
+          LostStatus(item.payload, DamageText(path, item.head.id, item.payload, why.message()));
     }
     Deliver(id, status, actions);
     // The last references go outside the lock.
@@ -446,21 +446,22 @@ bool SegmentReader::BeginAhead() {
   std::vector<SegmentTable::Missing> missing;
   uint64_t reserved = 0;
   for (const RecordHead& head : table_->AheadOf(ids)) {
-    missing.push_back({.head = head});
+    missing.push_back({.record = {.head = head, .payload = head.id}});
     reserved += PayloadBuilder::Footprint(head.bytes);
   }
   auto job = std::make_shared<Job>();
+  std::vector<PayloadId> later;
   while (!missing.empty() && !table_->budget().TryReserve(reserved)) {
     for (const size_t half = missing.size() / 2; missing.size() > half; missing.pop_back()) {
-      job->ids.push_back(missing.back().head.id);
-      reserved -= PayloadBuilder::Footprint(missing.back().head.bytes);
+      later.push_back(missing.back().record.payload);
+      reserved -= PayloadBuilder::Footprint(missing.back().record.head.bytes);
     }
   }
-  job->stalled = !job->ids.empty();
+  job->stalled = !later.empty();
   Actions actions;
   {
     MutexLock lock(&mutex_);
-    ahead_.insert(ahead_.end(), job->ids.rbegin(), job->ids.rend());
+    ahead_.insert(ahead_.end(), later.rbegin(), later.rend());
     if (missing.empty()) --ahead_jobs_;
     if (!missing.empty()) jobs_.insert(job);
   }

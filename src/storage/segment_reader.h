@@ -1,12 +1,12 @@
 // Reads payloads back from segments: memory first, then the bytes, checked.
 //
 // A load reserves the memory of all it has to read at once, before new pushes get any, and holds
-// nothing while it waits for that, so that loads cannot block each other. Payloads that lie side by
-// side are read together; one that is being read already is waited for. What is damaged is read
-// once more; an error of the disk a few times, with pauses, and for longer than that it is damage
-// if it is an EIO of one place in a file that can be read. Ahead of the loads the table's window
-// is filled, some megabytes at a time, when nothing else is read; what somebody asks for meanwhile
-// comes first.
+// nothing while it waits for that, so that loads cannot block each other. Records that lie side by
+// side are read together, a payload's parts each by itself; one that is being read already is
+// waited for. What is damaged is read once more; an error of the disk a few times, with pauses, and
+// for longer than that it is damage if it is an EIO of one place in a file that can be read. Ahead
+// of the loads the table's window is filled, some megabytes at a time, when nothing else is read;
+// what somebody asks for meanwhile comes first.
 //
 // Thread-safe; no threads of its own: Tick looks at the time. Neither the disk nor a `done` is
 // called with the lock held. Callbacks of the disk keep it alive.
@@ -39,8 +39,8 @@ class SegmentReader : public std::enable_shared_from_this<SegmentReader> {
   SegmentReader(io::Disk* disk, const SegmentStoreOptions& options,
                 std::shared_ptr<SegmentTable> table, std::shared_ptr<SegmentPresence> presence);
 
-  // As PayloadStore::Load.
-  void Load(std::vector<PayloadId> ids, PayloadStore::LoadDone done);
+  // As PayloadStore::LoadParts.
+  void Load(std::vector<PayloadParts> wanted, PayloadStore::LoadDone done);
   // Reads what the table wants, as far as there is room.
   void ReadAhead();
   void Tick();
@@ -54,11 +54,11 @@ class SegmentReader : public std::enable_shared_from_this<SegmentReader> {
   using Actions = std::vector<absl::AnyInvocable<void()>>;
   // One call of Load; without `done` it reads ahead, and gives nobody views.
   struct Job {
-    std::vector<PayloadId> ids;
+    std::vector<PayloadParts> wanted;
     PayloadStore::LoadDone done;
     WaiterId waiter = 0;  // in the budget
     std::vector<PayloadView> views;
-    size_t left = 0;       // being read
+    size_t left = 0;       // parts that are being read
     bool stalled = false;  // reading ahead: there was no memory for more
     absl::Status status;
   };
@@ -66,6 +66,7 @@ class SegmentReader : public std::enable_shared_from_this<SegmentReader> {
   struct Asker {
     JobRef job;
     size_t index = 0;
+    Part part = Part::kHot;
   };
   // A piece of a run that is read at once.
   struct Read {
@@ -92,12 +93,13 @@ class SegmentReader : public std::enable_shared_from_this<SegmentReader> {
                 const std::vector<SegmentTable::Missing>& missing, uint64_t* reserved,
                 Actions* actions);
   void Reserve(const JobRef& job, uint64_t bytes);
-  void QueueRuns(std::vector<RecordHead> heads, bool ahead) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void QueueRuns(const std::map<PayloadId, LiveRecord>& records, bool ahead)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void QueueRun(const RunRef& run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Pump(Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   ReadRef NextRead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint64_t InFlightBytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Reads of payloads that a job waits for come before those of others.
+  // Reads of records that a job waits for come before those of others.
   void Promote(const std::vector<PayloadId>& ids) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // False if this is not the time.
   bool BeginAhead();
@@ -109,7 +111,7 @@ class SegmentReader : public std::enable_shared_from_this<SegmentReader> {
              const absl::StatusOr<size_t>& bytes);
   // All pieces of the run are there, or failed.
   void RunEnded(const RunRef& run);
-  void Deliver(PayloadId id, const absl::StatusOr<PayloadView>& view, Actions* actions)
+  void Deliver(PayloadId id, const absl::StatusOr<BlockList>& blocks, Actions* actions)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether it is the place that fails: the head of its file can be read. Then Again.
   void Probe(Wrong wrong, bool ahead, const std::string& path);
@@ -130,8 +132,8 @@ class SegmentReader : public std::enable_shared_from_this<SegmentReader> {
 
   mutable Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  std::set<JobRef> jobs_ ABSL_GUARDED_BY(mutex_);  // not answered
-  std::map<PayloadId, std::vector<Asker>> loading_ ABSL_GUARDED_BY(mutex_);
+  std::set<JobRef> jobs_ ABSL_GUARDED_BY(mutex_);                            // not answered
+  std::map<PayloadId, std::vector<Asker>> loading_ ABSL_GUARDED_BY(mutex_);  // by record
   std::deque<ReadRef> queue_ ABSL_GUARDED_BY(mutex_);
   std::deque<ReadRef> ahead_queue_ ABSL_GUARDED_BY(mutex_);
   std::vector<PayloadId> ahead_ ABSL_GUARDED_BY(mutex_);  // there was no memory for them yet

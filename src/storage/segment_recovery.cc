@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <deque>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,11 +22,12 @@ constexpr uint64_t kHeadsGapMax = uint64_t{64} << 10;
 // Reads one segment: header, trailer, index, and what heads are still missing.
 class SegmentLook : public std::enable_shared_from_this<SegmentLook> {
  public:
-  SegmentLook(io::Disk* disk, const SegmentStoreOptions& options, SegmentName name,
+  SegmentLook(io::Disk* disk, const SegmentStoreOptions& options, Part part, SegmentName name,
               std::string path, uint64_t file_bytes, std::vector<PayloadId> ids)
       : path(std::move(path)),
         file_bytes(file_bytes / kSegmentPage * kSegmentPage),
         name(std::move(name)),
+        part(part),
         disk_(disk),
         direct_(options.direct),
         cluster_(options.cluster),
@@ -45,6 +47,7 @@ class SegmentLook : public std::enable_shared_from_this<SegmentLook> {
   const std::string path;
   const uint64_t file_bytes;
   const SegmentName name;
+  const Part part;
   std::vector<RecordHead> found;
   std::vector<LostPayload> lost;
   bool sealed = false;
@@ -89,6 +92,10 @@ class SegmentLook : public std::enable_shared_from_this<SegmentLook> {
       return LoseAll(absl::StrCat(path, ": the header is of cluster '", header->cluster, "', file ",
                                   FileNameOf(header->name)));
     }
+    if (header->part != part) {
+      return LoseAll(absl::StrCat(path, ": holds ", part == Part::kHot ? "cold" : "hot",
+                                  " parts of payloads, must hold the other ones"));
+    }
     nonce_ = header->nonce;
     Read(file_bytes - kSegmentTrailerBytes, kSegmentTrailerBytes, &SegmentLook::TakeTrailer);
   }
@@ -121,7 +128,7 @@ class SegmentLook : public std::enable_shared_from_this<SegmentLook> {
     while (next_ < ids_.size()) {
       const RecordHead* const known = InIndex(ids_[next_]);
       if (known == nullptr) return ReadHeads();
-      found.push_back(*known);
+      Found(*known);
       ++next_;
     }
     Answer(absl::OkStatus());
@@ -160,8 +167,15 @@ class SegmentLook : public std::enable_shared_from_this<SegmentLook> {
     } else if (PlaceOf(id).offset + kRecordHeadBytes + head->bytes > file_bytes) {
       Lose(id, "the file ends before the record");
     } else {
-      found.push_back(*head);
+      Found(*head);
     }
+  }
+
+  void Found(const RecordHead& head) {
+    if (part == Part::kCold && head.cold != PayloadId()) {
+      return Lose(head.id, "record head: a cold part that names another one");
+    }
+    found.push_back(head);
   }
 
   void Lose(PayloadId id, absl::string_view why) {
@@ -227,7 +241,7 @@ class Recovery : public std::enable_shared_from_this<Recovery> {
       self->disk_->List(self->folder_, [self](auto files) {
         if (!files.ok()) return self->done_(files.status());
         self->Sort(*files);
-        self->Next();
+        self->Begin();
       });
     });
   }
@@ -237,27 +251,39 @@ class Recovery : public std::enable_shared_from_this<Recovery> {
       const auto name = ParseSegmentFileName(file.name);
       if (!name.has_value() || name->node != options_.node) continue;
       result_.last_number = std::max(result_.last_number, name->number);
-      const std::string path = absl::StrCat(folder_, "/", file.name);
-      const auto live = live_.find(name->number);
-      if (live == live_.end()) {
-        ++result_.dead_segments;
-        restored_.push_back({name->number, path, file.bytes, {}});
-        continue;
-      }
-      ++result_.segments;
-      looks_.push_back(std::make_shared<SegmentLook>(disk_, options_, *name, path, file.bytes,
-                                                     std::move(live->second)));
-      live_.erase(live);
+      others_.emplace(name->number, File{*name, absl::StrCat(folder_, "/", file.name), file.bytes});
     }
-    for (const auto& [number, ids] : live_) {
-      result_.last_number = std::max(result_.last_number, number);
+    for (auto& [number, ids] : live_) {
+      if (LookAt(Part::kHot, number, &ids)) continue;
       for (const PayloadId id : ids) {
         result_.lost.push_back({id, absl::StrCat("segment ", number, " is not in ", folder_)});
       }
     }
   }
 
-  // Starts what may be started; the last one to end answers.
+  // False if the file is not there.
+  bool LookAt(Part part, uint32_t number, std::vector<PayloadId>* ids) {
+    result_.last_number = std::max(result_.last_number, number);
+    const auto file = others_.find(number);
+    if (file == others_.end()) return false;
+    ++result_.segments;
+    planned_.push_back(std::make_shared<SegmentLook>(disk_, options_, part, file->second.name,
+                                                     file->second.path, file->second.bytes,
+                                                     std::move(*ids)));
+    others_.erase(file);
+    return true;
+  }
+
+  void Begin() {
+    {
+      MutexLock lock(&mutex_);
+      looks_ = std::exchange(planned_, {});
+      ended_ = false;
+    }
+    Next();
+  }
+
+  // Starts what may be started; the last one to end goes on.
   void Next() {
     std::vector<std::shared_ptr<SegmentLook>> start;
     bool ended = false;
@@ -268,9 +294,9 @@ class Recovery : public std::enable_shared_from_this<Recovery> {
         looks_.pop_front();
         ++running_;
       }
-      ended = running_ == 0 && !std::exchange(answered_, true);
+      ended = running_ == 0 && !std::exchange(ended_, true);
     }
-    if (ended) return Finish();
+    if (ended) return PartEnded();
     for (const auto& look : start) {
       look->Run([self = shared_from_this(), look](const absl::Status& status) {
         self->Ended(*look, status);
@@ -285,32 +311,82 @@ class Recovery : public std::enable_shared_from_this<Recovery> {
       if (!status.ok()) {
         status_ = status;
       } else {
-        result_.payloads += look.found.size();
-        for (const RecordHead& head : look.found) result_.payload_bytes += head.bytes;
         result_.unsealed += look.sealed ? 0 : 1;
-        result_.lost.insert(result_.lost.end(), look.lost.begin(), look.lost.end());
+        for (const LostPayload& lost : look.lost) {
+          look.part == Part::kHot ? result_.lost.push_back(lost)
+                                  : LosePayload(owners_.at(lost.id), lost.why);
+        }
         // Of a file that lost all its payloads nothing is touched: somebody may want to look.
         if (!look.found.empty()) {
           restored_.push_back(
-              {look.name.number, look.path, look.file_bytes, std::move(look.found)});
+              {look.name.number, look.part, look.path, look.file_bytes, std::move(look.found)});
         }
       }
     }
     Next();
   }
 
+  void LosePayload(PayloadId hot, const std::string& why) {
+    result_.lost.push_back({hot, absl::StrCat("its cold columns: ", why)});
+    broken_.insert(hot);
+  }
+
+  // The hot parts are known, then the cold ones.
+  void PartEnded() {
+    if (!status_.ok()) return done_(status_);
+    if (std::exchange(cold_, true)) return Finish();
+    std::map<uint32_t, std::vector<PayloadId>> named;
+    for (const Restored& segment : restored_) {
+      for (const RecordHead& head : segment.live) {
+        if (head.cold == PayloadId()) continue;
+        if (!owners_.emplace(head.cold, head.id).second) {
+          LosePayload(head.id, "another payload names them");
+        }
+      }
+    }
+    for (const auto& [cold, hot] : owners_) named[PlaceOf(cold).segment].push_back(cold);
+    for (auto& [number, ids] : named) {
+      if (LookAt(Part::kCold, number, &ids)) continue;
+      for (const PayloadId cold : ids) {
+        LosePayload(owners_.at(cold), absl::StrCat("segment ", number, " is not in ", folder_));
+      }
+    }
+    Begin();
+  }
+
   // The table changes only when all is known, so that a recovery that failed may be repeated.
   void Finish() {
-    if (!status_.ok()) return done_(status_);
     for (Restored& segment : restored_) {
-      table_->Restore(segment.number, std::move(segment.path), segment.file_bytes,
-                      std::move(segment.live), options_.now_ms());
+      std::erase_if(segment.live,
+                    [this](const RecordHead& head) { return broken_.contains(head.id); });
+      for (const RecordHead& head : segment.live) {
+        result_.payloads += segment.part == Part::kHot ? 1 : 0;
+        result_.payload_bytes += head.bytes;
+      }
+    }
+    std::erase_if(restored_, [](const Restored& segment) { return segment.live.empty(); });
+    result_.dead_segments = others_.size();
+    for (const auto& [number, file] : others_) {
+      restored_.push_back({number, Part::kHot, file.path, file.bytes, {}});
+    }
+    for (const Part part : {Part::kCold, Part::kHot}) {
+      for (Restored& segment : restored_) {
+        if (segment.part != part) continue;
+        table_->Restore(segment.number, part, std::move(segment.path), segment.file_bytes,
+                        std::move(segment.live), options_.now_ms());
+      }
     }
     done_(std::move(result_));
   }
 
+  struct File {
+    SegmentName name;
+    std::string path;
+    uint64_t bytes = 0;
+  };
   struct Restored {
     uint32_t number;
+    Part part;
     std::string path;
     uint64_t file_bytes;
     std::vector<RecordHead> live;
@@ -322,14 +398,20 @@ class Recovery : public std::enable_shared_from_this<Recovery> {
   const std::shared_ptr<SegmentTable> table_;
   io::Disk::DoneWith<StoreRecovery> done_;
   std::map<uint32_t, std::vector<PayloadId>> live_;
+  // Who goes on has these to himself.
+  std::map<uint32_t, File> others_;        // files in which nothing live is known to lie
+  std::map<PayloadId, PayloadId> owners_;  // of cold parts
+  bool cold_ = false;                      // the hot parts are known
+  std::deque<std::shared_ptr<SegmentLook>> planned_;
 
   Mutex mutex_;
   std::deque<std::shared_ptr<SegmentLook>> looks_ ABSL_GUARDED_BY(mutex_);
   size_t running_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool answered_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = true;
   absl::Status status_;  // the last one to end reads them without the lock
   StoreRecovery result_;
   std::vector<Restored> restored_;
+  std::set<PayloadId> broken_;  // whose cold part is lost
 };
 
 }  // namespace

@@ -1,8 +1,10 @@
 // Finds the segments of a node again at start, and in them the payloads that are still live.
 //
 // Reads of each segment with a live payload its header and its index; the heads of single records
-// where there is none. Payloads' bytes are not read: that happens, checked, when they are loaded.
-// Segments without a live payload are dead from now on. Needs no thread of its own: it goes on in
+// where there is none. Then the same of the segments with the cold parts that those payloads name:
+// without its cold part a payload is lost, and a cold part that no payload names is garbage.
+// Payloads' bytes are not read: that happens, checked, when they are loaded. Segments in which
+// nothing is live are dead from now on. Needs no thread of its own: it goes on in
 // the disk's callbacks, several segments at once.
 #pragma once
 
@@ -23,10 +25,10 @@ struct LostPayload {
 };
 
 struct StoreRecovery {
-  uint64_t segments = 0;          // with live payloads
+  uint64_t segments = 0;          // with live payloads, or cold parts of some
   uint64_t unsealed = 0;          // of them, without index
   uint64_t dead_segments = 0;     // without; unlinked after the grace time
-  uint64_t payloads = 0;          // found
+  uint64_t payloads = 0;          // found, whole
   uint64_t payload_bytes = 0;     // of them
   std::vector<LostPayload> lost;  // live, but not there
   uint32_t last_number = 0;       // the highest that any file or payload has

@@ -1,4 +1,4 @@
-// Payloads that lie side by side in a segment and are read together, each into blocks of its own:
+// Records that lie side by side in a segment and are read together, each into blocks of its own:
 // straight into them where a block takes whole pages of the file, by way of a buffer elsewhere.
 //
 // Pieces of it may arrive in any order and from any thread, each byte once; the rest belongs to one
@@ -18,7 +18,8 @@
 namespace forebay::storage {
 
 struct RunItem {
-  RecordHead head;  // as the store knows it
+  RecordHead head;    // as the store knows it
+  PayloadId payload;  // of which it is a part
   char stored_head[kRecordHeadBytes] = {};
   BlockList blocks;
   uint32_t damaged = 0;  // how often it was read and was not right

@@ -52,12 +52,13 @@ void SegmentStore::Finish(absl::Span<PayloadBuilder> payloads, absl::Span<Payloa
   writer_->Finish(payloads, ids, std::move(done));
 }
 
-absl::Status SegmentStore::Open(absl::Span<const PayloadId> ids, std::vector<PayloadView>* out) {
-  return table_->Open(ids, out);
+absl::Status SegmentStore::Open(absl::Span<const PayloadId> ids, Parts parts,
+                                std::vector<PayloadView>* out) {
+  return table_->Open(ids, parts, out);
 }
 
-void SegmentStore::Load(std::vector<PayloadId> ids, LoadDone done) {
-  reader_->Load(std::move(ids), std::move(done));
+void SegmentStore::LoadParts(std::vector<PayloadParts> wanted, LoadDone done) {
+  reader_->Load(std::move(wanted), std::move(done));
 }
 
 void SegmentStore::Want(StepId step, std::vector<PayloadId> ids) {

@@ -47,8 +47,10 @@ class SegmentStore final : public PayloadStore {
 
   PayloadBudget& budget() override { return table_->budget(); }
   void Finish(absl::Span<PayloadBuilder> payloads, absl::Span<PayloadId> ids, Done done) override;
-  absl::Status Open(absl::Span<const PayloadId> ids, std::vector<PayloadView>* out) override;
-  void Load(std::vector<PayloadId> ids, LoadDone done) override;
+  using PayloadStore::Open;
+  absl::Status Open(absl::Span<const PayloadId> ids, Parts parts,
+                    std::vector<PayloadView>* out) override;
+  void LoadParts(std::vector<PayloadParts> wanted, LoadDone done) override;
   void Want(StepId step, std::vector<PayloadId> ids) override;
   void Cool(absl::Span<const PayloadId> ids) override;
   void Free(absl::Span<const PayloadId> ids) override;
@@ -63,7 +65,7 @@ class SegmentStore final : public PayloadStore {
   const std::string& folder() const { return folder_; }
 
   // What lies on the disk, for whoever wants to look at all of it; see SegmentTable::LiveAfter.
-  std::vector<RecordHead> LiveAfter(PayloadId* after, size_t most) const {
+  std::vector<LiveRecord> LiveAfter(PayloadId* after, size_t most) const {
     return table_->LiveAfter(after, most);
   }
   bool Holds(PayloadId id) const { return table_->Holds(id); }

@@ -7,6 +7,7 @@
 #include "base/check.h"
 
 namespace forebay::storage {
+
 SegmentTable::SegmentTable(const SegmentStoreOptions& options)
     : want_bytes_max_(options.want_bytes_max),
       files_max_(options.files_max),
@@ -52,31 +53,44 @@ void SegmentTable::List::Remove(Record* record) {
 
 // --- the writer's ---
 
-void SegmentTable::OpenSegment(uint32_t number, std::string path, io::FileRef file) {
+void SegmentTable::OpenSegment(uint32_t number, Part part, std::string path, io::FileRef file) {
   MutexLock lock(&mutex_);
   Segment& segment = segments_[number];
+  segment.part = part;
   segment.path = std::move(path);
   segment.file = std::move(file);
 }
 
-void SegmentTable::Add(uint32_t number, std::vector<StoredPayload> payloads, uint64_t file_bytes) {
+SegmentTable::Record& SegmentTable::AddRecord(Segment* segment, const RecordHead& head) {
+  Record& record = segment->records.emplace_back();
+  record.head = head;
+  record.part = segment->part;
+  if (head.cold != PayloadId()) {
+    record.other = Find(head.cold);
+    FOREBAY_CHECK(record.other != nullptr && record.other->part == Part::kCold &&
+                  record.other->other == nullptr && record.part == Part::kHot);
+    record.other->other = &record;
+  }
+  segment->live_bytes += RecordBytes(head.bytes);
+  ++segment->live;
+  payloads_ += record.part == Part::kHot ? 1 : 0;
+  payload_bytes_ += head.bytes;
+  return record;
+}
+
+void SegmentTable::Add(uint32_t number, std::vector<StoredPart> parts, uint64_t file_bytes) {
   MutexLock lock(&mutex_);
   Segment& segment = segments_.at(number);
   FOREBAY_CHECK(segment.state == State::kOpen);
   newest_ = std::max(newest_, number);
   segment.file_bytes = file_bytes;
-  for (StoredPayload& payload : payloads) {
+  for (StoredPart& part : parts) {
     FOREBAY_CHECK(segment.records.empty() ||
-                  PlaceOf(segment.records.back().head.id).offset < PlaceOf(payload.head.id).offset);
-    Record& record = segment.records.emplace_back();
-    record.head = payload.head;
-    record.blocks = std::move(payload.blocks);
-    segment.live_bytes += RecordBytes(record.head.bytes);
-    ++segment.live;
-    ++payloads_;
-    payload_bytes_ += record.head.bytes;
-    use_.resident_bytes += FootprintOf(record);
-    cached_.AddYoungest(&record);
+                  PlaceOf(segment.records.back().head.id).offset < PlaceOf(part.head.id).offset);
+    Record& record = AddRecord(&segment, part.head);
+    record.blocks = std::move(part.blocks);
+    CountResident(record, true);
+    ListOf(record).AddYoungest(&record);
   }
 }
 
@@ -115,22 +129,17 @@ void SegmentTable::CloseSegment(uint32_t number, uint64_t file_bytes, uint64_t n
   segment.records.clear();
 }
 
-void SegmentTable::Restore(uint32_t number, std::string path, uint64_t file_bytes,
+void SegmentTable::Restore(uint32_t number, Part part, std::string path, uint64_t file_bytes,
                            std::vector<RecordHead> live, uint64_t now_ms) {
   MutexLock lock(&mutex_);
   Segment& segment = segments_[number];
   newest_ = std::max(newest_, number);
+  segment.part = part;
   segment.path = std::move(path);
   segment.state = live.empty() ? State::kDead : State::kClosed;
   segment.dead_since_ms = now_ms;
   segment.file_bytes = file_bytes;
-  for (const RecordHead& head : live) {
-    segment.records.emplace_back().head = head;
-    segment.live_bytes += RecordBytes(head.bytes);
-    ++segment.live;
-    ++payloads_;
-    payload_bytes_ += head.bytes;
-  }
+  for (const RecordHead& head : live) AddRecord(&segment, head);
 }
 
 // --- the readers' ---
@@ -146,8 +155,17 @@ SegmentTable::Record* SegmentTable::Find(PayloadId id) {
   return at != records.end() && at->head.id == id && at->live ? &*at : nullptr;
 }
 
-PayloadView SegmentTable::Hold(const Record& record) {
-  return PayloadView(record.blocks, record.head.bytes, record.head.header_bytes);
+SegmentTable::Record* SegmentTable::FindPayload(PayloadId id) {
+  Record* const record = Find(id);
+  return record != nullptr && record->part == Part::kHot ? record : nullptr;
+}
+
+void SegmentTable::CountResident(const Record& record, bool in_memory) {
+  const auto count = [&](uint64_t* bytes) {
+    in_memory ? * bytes += FootprintOf(record) : * bytes -= FootprintOf(record);
+  };
+  count(&use_.resident_bytes);
+  if (record.part == Part::kCold) count(&use_.cold_resident_bytes);
 }
 
 void SegmentTable::SetUse(Record* record, Use use) {
@@ -186,69 +204,80 @@ void SegmentTable::Restart(PayloadId id) {
   }
 }
 
-absl::Status SegmentTable::Open(absl::Span<const PayloadId> ids, std::vector<PayloadView>* out) {
+absl::Status SegmentTable::Open(absl::Span<const PayloadId> ids, Parts parts,
+                                std::vector<PayloadView>* out) {
+  std::vector<PayloadParts> wanted;
+  wanted.reserve(ids.size());
+  for (const PayloadId id : ids) wanted.push_back({id, parts});
   std::vector<PayloadView> views;
   std::vector<Missing> missing;
-  if (auto status = Look(ids, Why::kToSee, &views, &missing); !status.ok()) return status;
+  if (auto status = Look(wanted, Why::kToSee, &views, &missing); !status.ok()) return status;
   if (!missing.empty()) {
     return absl::UnavailableError(
-        absl::StrCat("payload ", absl::Hex(missing[0].head.id.value), " is not in memory"));
+        absl::StrCat("payload ", absl::Hex(missing[0].record.payload.value), " is not in memory"));
   }
   out->insert(out->end(), std::make_move_iterator(views.begin()),
               std::make_move_iterator(views.end()));
   return absl::OkStatus();
 }
 
-absl::Status SegmentTable::Look(absl::Span<const PayloadId> ids, Why why,
+absl::Status SegmentTable::Look(absl::Span<const PayloadParts> wanted, Why why,
                                 std::vector<PayloadView>* views, std::vector<Missing>* missing) {
   missing->clear();
   views->clear();  // outside the lock: they may be the last references
-  views->resize(ids.size());
+  views->resize(wanted.size());
   PayloadId dead;
   {
     MutexLock lock(&mutex_);
-    for (size_t i = 0; i < ids.size(); ++i) {
-      Record* const record = Find(ids[i]);
-      if (record == nullptr) {
-        dead = ids[i];
-        break;
-      }
+    const auto look = [&](Record* record, size_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       if (record->blocks.empty()) {
-        missing->push_back({i, record->head});
+        missing->push_back({index, Describe(*record)});
       } else {
-        (*views)[i] = Hold(*record);
+        (*views)[index].Hold(record->part, record->blocks);
       }
       if (why == Why::kToLoad) Asked(record);
-      if (i + 1 == ids.size()) return absl::OkStatus();
+    };
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      Record* const record = FindPayload(wanted[i].id);
+      if (record == nullptr) {
+        dead = wanted[i].id;
+        break;
+      }
+      Record* const cold = record->other;
+      (*views)[i] = PayloadView(record->head.bytes, cold != nullptr ? cold->head.bytes : 0,
+                                record->head.header_bytes);
+      look(record, i);
+      if (cold != nullptr && wanted[i].parts == Parts::kAll) look(cold, i);
+      if (i + 1 == wanted.size()) return absl::OkStatus();
     }
   }
-  if (ids.empty()) return absl::OkStatus();
+  if (wanted.empty()) return absl::OkStatus();
   views->clear();
   missing->clear();
   return MissingStatus(dead);
 }
 
-std::optional<PayloadView> SegmentTable::Install(PayloadId id, BlockList blocks, bool ahead) {
+std::optional<BlockList> SegmentTable::Install(PayloadId id, BlockList blocks, bool ahead) {
   MutexLock lock(&mutex_);
   Record* const record = Find(id);
   if (record == nullptr) return std::nullopt;
   if (record->blocks.empty()) {
     record->blocks = std::move(blocks);
     record->ahead = ahead && record->use == Use::kWanted;  // else somebody asked meanwhile
-    use_.resident_bytes += FootprintOf(*record);
+    CountResident(*record, true);
     ++use_.reads_back;
     use_.read_back_bytes += record->head.bytes;
     use_.read_ahead += ahead ? 1 : 0;
     Link(record);
   }
-  return Hold(*record);
+  return record->blocks;
 }
 
 std::vector<RecordHead> SegmentTable::AheadOf(absl::Span<const PayloadId> ids) {
   std::vector<RecordHead> heads;
   MutexLock lock(&mutex_);
   for (const PayloadId id : ids) {
-    const Record* const record = Find(id);
+    const Record* const record = FindPayload(id);
     if (record == nullptr || record->use != Use::kWanted || !record->blocks.empty()) continue;
     heads.push_back(record->head);
   }
@@ -260,8 +289,8 @@ bool SegmentTable::Holds(PayloadId id) {
   return Find(id) != nullptr;
 }
 
-std::vector<RecordHead> SegmentTable::LiveAfter(PayloadId* after, size_t most) const {
-  std::vector<RecordHead> live;
+std::vector<LiveRecord> SegmentTable::LiveAfter(PayloadId* after, size_t most) const {
+  std::vector<LiveRecord> live;
   MutexLock lock(&mutex_);
   // An id begins with its segment's number and its offset, so that places are in the order of ids.
   for (auto segment = segments_.lower_bound(PlaceOf(*after).segment); segment != segments_.end();
@@ -273,7 +302,8 @@ std::vector<RecordHead> SegmentTable::LiveAfter(PayloadId* after, size_t most) c
     for (; record != records.end(); ++record) {
       if (most-- == 0) return live;
       *after = record->head.id;
-      if (record->live) live.push_back(record->head);
+      const bool nobodys = record->part == Part::kCold && record->other == nullptr;
+      if (record->live && !nobodys) live.push_back(Describe(*record));
     }
   }
   *after = PayloadId(UINT64_MAX);
@@ -311,10 +341,10 @@ void SegmentTable::DropFile(uint32_t number) {
 
 void SegmentTable::TakeOut(Record* record, std::vector<Block*>* blocks) {
   SetUse(record, Use::kCached);
-  cached_.Remove(record);
+  ListOf(*record).Remove(record);
   for (BlockRef& block : record->blocks) blocks->push_back(block.Release());
   record->blocks.clear();
-  use_.resident_bytes -= FootprintOf(*record);
+  CountResident(*record, false);
 }
 
 void SegmentTable::GiveUp(Record* record, std::vector<Block*>* blocks) {
@@ -349,6 +379,7 @@ uint64_t SegmentTable::Evict(uint64_t bytes, bool reading) {
     const auto give_up = [&](List* list, From from) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       if (freed < bytes) freed += EvictFrom(list, from, bytes - freed, &blocks);
     };
+    give_up(&cold_, From::kYoungest);
     give_up(&cached_, From::kYoungest);
     give_up(&loaded_, From::kOldest);
     // What is read now goes before what is read later.
@@ -359,9 +390,17 @@ uint64_t SegmentTable::Evict(uint64_t bytes, bool reading) {
 }
 
 void SegmentTable::Kill(Record* record, uint64_t now_ms, std::vector<Block*>* blocks) {
+  Record* const other = std::exchange(record->other, nullptr);
+  KillPart(record, now_ms, blocks);  // it may be no more
+  if (other == nullptr) return;
+  other->other = nullptr;
+  KillPart(other, now_ms, blocks);
+}
+
+void SegmentTable::KillPart(Record* record, uint64_t now_ms, std::vector<Block*>* blocks) {
   GiveUp(record, blocks);
   record->live = false;
-  --payloads_;
+  payloads_ -= record->part == Part::kHot ? 1 : 0;
   payload_bytes_ -= record->head.bytes;
   Segment& segment = segments_.at(PlaceOf(record->head.id).segment);
   segment.live_bytes -= RecordBytes(record->head.bytes);
@@ -403,14 +442,14 @@ void SegmentTable::EndPlan(StepId step) {
   for (size_t at = 0; at < ended.next; at += kLooksAtOnce) {
     MutexLock lock(&mutex_);
     for (size_t i = at; i < std::min(at + kLooksAtOnce, ended.next); ++i) {
-      Record* const record = Find(ended.ids[i]);
+      Record* const record = FindPayload(ended.ids[i]);
       if (record != nullptr && record->use == Use::kWanted) SetUse(record, Use::kCached);
     }
   }
 }
 
 bool SegmentTable::TakeNext(Plan* plan, Batch* batch) {
-  Record* const record = Find(plan->ids[plan->next]);
+  Record* const record = FindPayload(plan->ids[plan->next]);
   const bool wants = record != nullptr && record->use != Use::kWanted &&
                      FootprintOf(*record) <= want_bytes_max_;  // else it is loaded when asked for
   if (wants) {
@@ -456,9 +495,10 @@ void SegmentTable::Cool(absl::Span<const PayloadId> ids) {
   {
     MutexLock lock(&mutex_);
     for (const PayloadId id : ids) {
-      Record* const record = Find(id);
+      Record* const record = FindPayload(id);
       if (record == nullptr) continue;
       GiveUp(record, &blocks);
+      if (record->other != nullptr) GiveUp(record->other, &blocks);
     }
   }
   Block::UnrefAll(blocks);
@@ -503,7 +543,7 @@ std::vector<SegmentInUse> SegmentTable::InUse() const {
   MutexLock lock(&mutex_);
   for (const auto& [number, segment] : segments_) {
     if (segment.state != State::kOpen && segment.state != State::kClosed) continue;
-    in_use.push_back({number, segment.path, segment.live, segment.live_bytes});
+    in_use.push_back({number, segment.path, segment.part, segment.live, segment.live_bytes});
   }
   return in_use;
 }
@@ -527,6 +567,7 @@ void SegmentTable::AddUse(StoreUse* use) const {
   for (const auto& [number, segment] : segments_) {
     use->file_bytes += segment.file_bytes;
     use->live_bytes += segment.live_bytes;
+    if (segment.part == Part::kCold) use->cold_live_bytes += segment.live_bytes;
     if (segment.state == State::kOpen) {
       ++use->segments_open;
     } else if (segment.state == State::kClosed) {
@@ -538,6 +579,7 @@ void SegmentTable::AddUse(StoreUse* use) const {
     }
   }
   use->resident_bytes = use_.resident_bytes;
+  use->cold_resident_bytes = use_.cold_resident_bytes;
   use->wanted_bytes = use_.wanted_bytes;
   use->evictions = use_.evictions;
   use->evicted_bytes = use_.evicted_bytes;

@@ -2,13 +2,15 @@
 // which are dead; and the budget of that memory, to which it gives up what can be read back.
 //
 // A segment's records lie in order of offset, so that a payload is found by its id in two steps
-// and nothing big is ever rehashed.
+// and nothing big is ever rehashed. A payload's cold part is a record of its own, in a segment of
+// such records; it has no other name than that of the payload, whose hot record names it.
 //
 // Each step has a list of what it will load. A window of want_bytes_max moves along the lists: what
-// is in it is in memory or on its way there, and leaves it when it is loaded. Given up first is
-// what was loaded longest ago, but for as many bytes as the window's, as a rank's peers load the
-// same; then the youngest payloads, as the oldest are reserved next; then the rest of what was
-// loaded. What is in the window gives way to loads alone, its end first; what a view holds stays.
+// is in it, hot parts alone, is in memory or on its way there, and leaves it when it is loaded.
+// Given up first is what was loaded longest ago, but for as many bytes as the window's, as a rank's
+// peers load the same; then what is cold and was not loaded; then the youngest payloads, as the
+// oldest are reserved next; then the rest of what was loaded. What is in the window gives way to
+// loads alone, its end first; what a view holds stays.
 //
 // Thread-safe; its lock is held for pointer work only, and no other lock is taken under it.
 #pragma once
@@ -32,8 +34,8 @@
 
 namespace forebay::storage {
 
-// A payload with its place, and its bytes if they are in memory.
-struct StoredPayload {
+// A part of a payload with its place, and its bytes if they are in memory.
+struct StoredPart {
   RecordHead head;
   BlockList blocks;
 };
@@ -48,8 +50,16 @@ struct SegmentFile {
 struct SegmentInUse {
   uint32_t number = 0;
   std::string path;
-  uint64_t live = 0;  // payloads
+  Part part = Part::kHot;
+  uint64_t live = 0;  // payloads that have this part here
   uint64_t live_bytes = 0;
+};
+
+// A part of a live payload.
+struct LiveRecord {
+  RecordHead head;
+  PayloadId payload;
+  Part part = Part::kHot;
 };
 
 class SegmentTable {
@@ -60,47 +70,49 @@ class SegmentTable {
   PayloadBudget& budget() { return *budget_; }
 
   // --- for the writer ---
-  void OpenSegment(uint32_t number, std::string path, io::FileRef file);
-  // Payloads of an open segment that are safe now, in order of offset, behind all before.
-  void Add(uint32_t number, std::vector<StoredPayload> payloads, uint64_t file_bytes);
+  void OpenSegment(uint32_t number, Part part, std::string path, io::FileRef file);
+  // What is safe now of an open segment, in order of offset, behind all before. A cold part is
+  // nobody's until the hot one that names it is added: who gives that up frees the cold one.
+  void Add(uint32_t number, std::vector<StoredPart> parts, uint64_t file_bytes);
   std::vector<RecordHead> IndexOf(uint32_t number) const;
   // It is not written any more. A segment without live payloads is dead from then on, and at once
   // if nothing in it was ever acknowledged.
   void CloseSegment(uint32_t number, uint64_t file_bytes, uint64_t now_ms);
 
   // --- for recovery ---
-  // A closed segment with the payloads of it that are live, in order of offset. Its entry in the
-  // directory is durable.
-  void Restore(uint32_t number, std::string path, uint64_t file_bytes, std::vector<RecordHead> live,
-               uint64_t now_ms);
+  // A closed segment with what is live of it, in order of offset; those of cold parts first. Its
+  // entry in the directory is durable.
+  void Restore(uint32_t number, Part part, std::string path, uint64_t file_bytes,
+               std::vector<RecordHead> live, uint64_t now_ms);
 
   // --- for readers ---
-  absl::Status Open(absl::Span<const PayloadId> ids, std::vector<PayloadView>* out);
-  // Views of those that are in memory; (*missing)[k] are the indexes and heads of the others.
-  // What is looked at to be loaded leaves the window. NotFound if one is dead.
+  absl::Status Open(absl::Span<const PayloadId> ids, Parts parts, std::vector<PayloadView>* out);
+  // Views that hold what is in memory of what is wanted; *missing is the rest, with the index of
+  // each. What is looked at to be loaded leaves the window. NotFound if a payload is dead.
   enum class Why : uint8_t { kToSee, kToLoad };
   struct Missing {
     size_t index = 0;
-    RecordHead head;
+    LiveRecord record;
   };
-  absl::Status Look(absl::Span<const PayloadId> ids, Why why, std::vector<PayloadView>* views,
+  absl::Status Look(absl::Span<const PayloadParts> wanted, Why why, std::vector<PayloadView>* views,
                     std::vector<Missing>* missing);
-  // Puts what was read back into memory; nullopt if it is dead by now. `ahead`: nobody has asked
-  // for it yet.
-  std::optional<PayloadView> Install(PayloadId id, BlockList blocks, bool ahead);
+  // Puts what was read back of a record into memory, and returns its blocks; nullopt if it is dead
+  // by now. `ahead`: nobody has asked for it yet.
+  std::optional<BlockList> Install(PayloadId id, BlockList blocks, bool ahead);
   // Of those that are in the window and not in memory.
   std::vector<RecordHead> AheadOf(absl::Span<const PayloadId> ids);
+  // Whether the record is live, of a payload or of a cold part.
   bool Holds(PayloadId id);
-  // Heads of live payloads in the order of their places, from behind `*after` (PayloadId() at
-  // first); moves it, and sets it to the highest id there can be at the end. Looks at no more than
-  // `most` records.
-  std::vector<RecordHead> LiveAfter(PayloadId* after, size_t most) const;
+  // What is live, in the order of places, from behind `*after` (PayloadId() at first); moves it,
+  // and sets it to the highest id there can be at the end. Looks at no more than `most` records.
+  std::vector<LiveRecord> LiveAfter(PayloadId* after, size_t most) const;
   // NotFound if it is gone.
   absl::StatusOr<SegmentFile> FileOf(uint32_t number) const;
   void SetFile(uint32_t number, io::FileRef file);
   void DropFile(uint32_t number);
 
   // --- for everybody ---
+  // Of payloads, or of cold parts that are nobody's.
   void Free(absl::Span<const PayloadId> ids, uint64_t now_ms);
   // As PayloadStore::Want.
   void Want(StepId step, std::vector<PayloadId> ids);
@@ -128,11 +140,14 @@ class SegmentTable {
     BlockList blocks;  // empty if it is not in memory
     Record* older = nullptr;
     Record* younger = nullptr;
+    // The payload's other part. Null: it has none, or it is not safe yet.
+    Record* other = nullptr;
     bool live = true;
     bool ahead = false;  // read before anybody asked
     Use use = Use::kCached;
+    Part part = Part::kHot;
   };
-  // Payloads in memory, linked through themselves.
+  // What is in memory, linked through itself.
   struct List {
     Record* oldest = nullptr;
     Record* youngest = nullptr;
@@ -155,6 +170,7 @@ class SegmentTable {
   struct Segment {
     std::string path;
     io::FileRef file;
+    Part part = Part::kHot;
     State state = State::kOpen;
     uint64_t file_bytes = 0;
     uint64_t live_bytes = 0;
@@ -166,11 +182,20 @@ class SegmentTable {
   static uint64_t FootprintOf(const Record& record) {
     return PayloadBuilder::Footprint(record.head.bytes);
   }
-  static PayloadView Hold(const Record& record);
   Record* Find(PayloadId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  List& ListOf(const Record& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return record.use == Use::kWanted ? wanted_ : record.use == Use::kLoaded ? loaded_ : cached_;
+  // Its hot part; null of an id that only names a cold one.
+  Record* FindPayload(PayloadId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static LiveRecord Describe(const Record& record) {
+    const bool cold = record.part == Part::kCold && record.other != nullptr;
+    return {record.head, cold ? record.other->head.id : record.head.id, record.part};
   }
+  List& ListOf(const Record& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (record.use == Use::kWanted) return wanted_;
+    if (record.use == Use::kLoaded) return loaded_;
+    return record.part == Part::kCold ? cold_ : cached_;
+  }
+  Record& AddRecord(Segment* segment, const RecordHead& head) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CountResident(const Record& record, bool in_memory) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Puts what is in memory into the list of its use, and counts it there.
   void Link(Record* record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SetUse(Record* record, Use use) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -185,7 +210,10 @@ class SegmentTable {
   void TakeOut(Record* record, std::vector<Block*>* blocks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // TakeOut, if it is in memory; it leaves the window in any case.
   void GiveUp(Record* record, std::vector<Block*>* blocks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Of a payload both parts.
   void Kill(Record* record, uint64_t now_ms, std::vector<Block*>* blocks)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void KillPart(Record* record, uint64_t now_ms, std::vector<Block*>* blocks)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint64_t Evict(uint64_t bytes, bool reading);
   enum class From : uint8_t { kOldest, kYoungest };
@@ -198,7 +226,8 @@ class SegmentTable {
   const PayloadBudget::Owner budget_;
   mutable Mutex mutex_;
   std::map<uint32_t, Segment> segments_ ABSL_GUARDED_BY(mutex_);
-  List cached_ ABSL_GUARDED_BY(mutex_);
+  List cached_ ABSL_GUARDED_BY(mutex_);  // hot
+  List cold_ ABSL_GUARDED_BY(mutex_);    // cached, too
   List wanted_ ABSL_GUARDED_BY(mutex_);
   List loaded_ ABSL_GUARDED_BY(mutex_);
   uint64_t loaded_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of loaded_

@@ -23,13 +23,38 @@ std::string KindOf(const absl::Status& status) {
 
 absl::Status Closed() { return absl::UnavailableError("the segment store is closed"); }
 
-WaitingPayload Take(PayloadBuilder& builder) {
-  WaitingPayload payload;
-  payload.head.bytes = builder.bytes();
-  payload.head.header_bytes = builder.header_bytes();
-  payload.head.crc = builder.Crc();
-  for (BlockRef& block : builder.Take()) payload.blocks.push_back(std::move(block));
-  return payload;
+WaitingPart Describe(const PayloadBuilder& builder, Part part,
+                     const std::shared_ptr<FinishTicket>& ticket, size_t index) {
+  WaitingPart waiting;
+  waiting.ticket = ticket;
+  waiting.index = index;
+  waiting.head.bytes = builder.bytes(part);
+  waiting.head.header_bytes = part == Part::kHot ? builder.header_bytes() : 0;
+  waiting.head.crc = builder.Crc(part);
+  return waiting;
+}
+
+// The part of a payload that is written first.
+WaitingPart Take(PayloadBuilder& builder, const std::shared_ptr<FinishTicket>& ticket,
+                 size_t index) {
+  WaitingPart hot = Describe(builder, Part::kHot, ticket, index);
+  const bool has_cold = builder.bytes(Part::kCold) > 0;
+  WaitingPart cold;
+  if (has_cold) cold = Describe(builder, Part::kCold, ticket, index);
+  const PayloadBuilder::Blocks blocks = builder.Take();
+  for (BlockRef& block : blocks.hot) hot.blocks.push_back(std::move(block));
+  if (!has_cold) return hot;
+  for (BlockRef& block : blocks.cold) cold.blocks.push_back(std::move(block));
+  cold.hot = std::make_unique<WaitingPart>(std::move(hot));
+  return cold;
+}
+
+uint64_t BytesOf(const WaitingPart& part) {
+  return part.head.bytes + (part.hot != nullptr ? part.hot->head.bytes : 0);
+}
+
+bool Fits(const WaitingPart& part) {
+  return part.head.bytes <= kPayloadBytesMax && (part.hot == nullptr || Fits(*part.hot));
 }
 
 SegmentStoreOptions Checked(SegmentStoreOptions options) {
@@ -47,7 +72,9 @@ SegmentWriter::SegmentWriter(io::Disk* disk, const SegmentStoreOptions& options,
       options_(Checked(options)),
       folder_(std::move(folder)),
       table_(std::move(table)),
-      lanes_(options.lanes) {}
+      lanes_(2 * size_t{options.lanes}) {
+  for (size_t i = options.lanes; i < lanes_.size(); ++i) lanes_[i].part = Part::kCold;
+}
 
 void SegmentWriter::Run(Actions actions) {
   if (actions.empty()) return;
@@ -65,15 +92,13 @@ void SegmentWriter::Finish(absl::Span<PayloadBuilder> payloads, absl::Span<Paylo
   ticket->ids = ids;
   ticket->left = payloads.size();
   ticket->done = std::move(done);
-  std::vector<WaitingPayload> taken;
+  std::vector<WaitingPart> taken;
   taken.reserve(payloads.size());
   for (size_t i = 0; i < payloads.size(); ++i) {
-    taken.push_back(Take(payloads[i]));
-    taken.back().ticket = ticket;
-    taken.back().index = i;
-    if (taken.back().head.bytes > kPayloadBytesMax) {
+    taken.push_back(Take(payloads[i], ticket, i));
+    if (!Fits(taken.back())) {
       ticket->status = absl::ResourceExhaustedError(
-          absl::StrCat("a payload of ", taken.back().head.bytes, " bytes does not fit a segment"));
+          absl::StrCat("a payload of ", BytesOf(taken.back()), " bytes does not fit a segment"));
     }
   }
   Actions actions;
@@ -83,10 +108,10 @@ void SegmentWriter::Finish(absl::Span<PayloadBuilder> payloads, absl::Span<Paylo
     if (closed_) ticket->status = Closed();
     waits = waits && !closed_;
     if (waits) {
-      for (WaitingPayload& payload : taken) {
-        waiting_bytes_ += payload.head.bytes;
-        unsafe_bytes_ += payload.head.bytes;
-        waiting_.push_back(std::move(payload));
+      for (WaitingPart& part : taken) {
+        unsafe_bytes_ += BytesOf(part);
+        const Part which = part.hot != nullptr ? Part::kCold : Part::kHot;
+        Enqueue(which, std::move(part));
       }
       Pump(&actions);
     }
@@ -171,20 +196,30 @@ void SegmentWriter::Close() {
   {
     MutexLock lock(&mutex_);
     closed_ = true;
-    for (WaitingPayload& payload : waiting_) Refuse(payload, &actions);
-    waiting_.clear();
-    waiting_bytes_ = 0;
+    for (Queue& queue : waiting_) {
+      for (WaitingPart& part : queue.parts) GiveUp(part, Closed(), &actions);
+      queue = {};
+    }
     if (sealed_ != nullptr) actions.push_back(std::exchange(sealed_, nullptr));
   }
   Run(std::move(actions));
 }
 
-void SegmentWriter::Refuse(WaitingPayload& payload, Actions* actions) {
-  payload.ticket->status = Closed();
-  unsafe_bytes_ -= payload.head.bytes;
-  // The last references go outside the lock.
-  actions->push_back([blocks = std::move(payload.blocks)] {});
-  Settle(payload.ticket, actions);
+void SegmentWriter::Enqueue(Part part, WaitingPart waiting) {
+  Queue& queue = QueueOf(part);
+  queue.bytes += waiting.head.bytes;
+  queue.parts.push_back(std::move(waiting));
+}
+
+void SegmentWriter::GiveUp(WaitingPart& part, const absl::Status& why, Actions* actions) {
+  part.ticket->status = why;
+  unsafe_bytes_ -= BytesOf(part);
+  // The last references go outside the lock, and its cold part, which nothing names then.
+  actions->push_back([self = shared_from_this(), cold = part.head.cold,
+                      blocks = std::move(part.blocks), hot = std::move(part.hot)] {
+    if (cold != PayloadId()) self->table_->Free({&cold, 1}, self->now_ms());
+  });
+  Settle(part.ticket, actions);
 }
 
 bool SegmentWriter::full() const {
@@ -235,13 +270,24 @@ void SegmentWriter::AddUse(StoreUse* use) const {
 
 // --- giving work to lanes ---
 
-bool SegmentWriter::FillsLane(uint64_t opening) const {
-  if (waiting_.empty() || room_bytes_ == 0) return false;
+bool SegmentWriter::FillsLane(Part part, uint64_t opening) const {
+  const Queue& waiting = QueueOf(part);
+  if (waiting.parts.empty() || room_bytes_ == 0) return false;
   const uint64_t taken = opening * options_.write_bytes_max;
-  if (waiting_bytes_ >= taken + options_.lane_bytes_min) return true;
+  if (waiting.bytes >= taken + options_.lane_bytes_min) return true;
   const uint64_t now = now_ms();
   return opening == 0 && std::none_of(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
-           return lane.stage == Stage::kWriting && now - lane.since_ms < options_.lane_patience_ms;
+           return lane.part == part && lane.stage == Stage::kWriting &&
+                  now - lane.since_ms < options_.lane_patience_ms;
+         });
+}
+
+bool SegmentWriter::NoneToCome(Part part) const {
+  if (!QueueOf(part).parts.empty()) return false;
+  if (part == Part::kCold) return true;
+  return QueueOf(Part::kCold).parts.empty() &&
+         std::none_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) {
+           return lane.part == Part::kCold && lane.stage == Stage::kWriting;
          });
 }
 
@@ -252,30 +298,32 @@ void SegmentWriter::Pump(Actions* actions) {
     if (InFlight(lane) || lane.segment == nullptr) continue;
     if (lane.segment->end >= options_.segment_bytes) {
       StartSeal(i, actions);
-    } else if (FillsLane(0)) {
+    } else if (FillsLane(lane.part, 0)) {
       StartBatch(i, actions);
-    } else if (sealed_ != nullptr && waiting_.empty()) {
+    } else if (sealed_ != nullptr && NoneToCome(lane.part)) {
       lane.segment->end > 0 ? StartSeal(i, actions) : DropSegment(lane);
     }
   }
-  for (size_t i = 0; i < lanes_.size() && MayOpen(); ++i) {
-    if (!InFlight(lanes_[i]) && lanes_[i].segment == nullptr) StartOpen(i, actions);
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    const Lane& lane = lanes_[i];
+    if (!InFlight(lane) && lane.segment == nullptr && MayOpen(lane.part)) StartOpen(i, actions);
   }
   const bool all_sealed =
-      waiting_.empty() && std::none_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) {
+      NoneToCome(Part::kHot) && std::none_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) {
         return InFlight(lane) || lane.segment != nullptr;
       });
   if (sealed_ != nullptr && all_sealed) actions->push_back(std::exchange(sealed_, nullptr));
 }
 
 // No more new segments than what waits can use; in trouble one at a time, and not too often.
-bool SegmentWriter::MayOpen() const {
-  if (waiting_.empty() || room_bytes_ == 0) return false;
+bool SegmentWriter::MayOpen(Part part) const {
+  const Queue& waiting = QueueOf(part);
+  if (waiting.parts.empty() || room_bytes_ == 0) return false;
   const auto opening =
-      static_cast<uint64_t>(std::count_if(lanes_.begin(), lanes_.end(), [](const Lane& lane) {
-        return lane.stage == Stage::kOpening;
+      static_cast<uint64_t>(std::count_if(lanes_.begin(), lanes_.end(), [part](const Lane& lane) {
+        return lane.part == part && lane.stage == Stage::kOpening;
       }));
-  if (failures_ == 0) return opening < waiting_.size() && FillsLane(opening);
+  if (failures_ == 0) return opening < waiting.parts.size() && FillsLane(part, opening);
   return now_ms() >= retry_at_ms_ && std::none_of(lanes_.begin(), lanes_.end(), InFlight);
 }
 
@@ -312,7 +360,7 @@ void SegmentWriter::Opened(size_t lane, std::unique_ptr<OpenSegment> segment,
     if (file.ok()) {
       progress_ms_ = now_ms();
       segment->file = *std::move(file);
-      table_->OpenSegment(segment->number, segment->path, segment->file);
+      table_->OpenSegment(segment->number, lanes_[lane].part, segment->path, segment->file);
       lanes_[lane].segment = std::move(segment);
     } else if (io::ErrorOf(file.status()) != EEXIST) {
       NoteFailure(file.status(), segment->path);
@@ -347,18 +395,19 @@ void SegmentWriter::StartBatch(size_t lane, Actions* actions) {
                                                   .epoch = options_.epoch,
                                                   .incarnation = options_.incarnation,
                                                   .number = segment.number},
-                                         .nonce = segment.nonce}));
+                                         .nonce = segment.nonce,
+                                         .part = lanes_[lane].part}));
   }
   if (!segment.entry_synced) batch->entry_folder = folder_;
-  while (!waiting_.empty()) {
-    const uint64_t bytes = waiting_.front().head.bytes;
-    if (!batch->payloads.empty() &&
-        batch->EndWith(waiting_.front()) - batch->begin() > options_.write_bytes_max) {
+  Queue& waiting = QueueOf(lanes_[lane].part);
+  while (!waiting.parts.empty()) {
+    WaitingPart& next = waiting.parts.front();
+    if (!batch->parts.empty() && batch->EndWith(next) - batch->begin() > options_.write_bytes_max) {
       break;
     }
-    waiting_bytes_ -= bytes;
-    batch->Add(std::move(waiting_.front()));
-    waiting_.pop_front();
+    waiting.bytes -= next.head.bytes;
+    batch->Add(std::move(next));
+    waiting.parts.pop_front();
   }
   segment.end = batch->end();
   if (room_bytes_ != UINT64_MAX) {
@@ -461,7 +510,7 @@ void SegmentWriter::Ended(const BatchRef& batch, absl::Status status) {
     } else {
       NoteFailure(status, lane.segment->path);
       if (closed_) {
-        for (WaitingPayload& payload : batch->payloads) Refuse(payload, &actions);
+        for (WaitingPart& part : batch->parts) GiveUp(part, Closed(), &actions);
       } else {
         Requeue(*batch);
       }
@@ -473,22 +522,30 @@ void SegmentWriter::Ended(const BatchRef& batch, absl::Status status) {
 }
 
 void SegmentWriter::Succeeded(SegmentBatch& batch, Actions* actions) {
-  std::vector<StoredPayload> stored;
-  stored.reserve(batch.payloads.size());
-  for (size_t i = 0; i < batch.payloads.size(); ++i) {
-    WaitingPayload& payload = batch.payloads[i];
-    FinishTicket& ticket = *payload.ticket;
-    unsafe_bytes_ -= payload.head.bytes;
-    if (batch.damaged()[i]) {
-      ticket.status = absl::DataLossError("the payload's bytes changed in memory");
-      actions->push_back([blocks = std::move(payload.blocks)] {});
-      continue;
-    }
-    ticket.ids[payload.index] = payload.head.id;
-    stored.push_back({payload.head, std::move(payload.blocks)});
+  const auto damaged = absl::DataLossError("the payload's bytes changed in memory");
+  std::vector<StoredPart> stored;
+  stored.reserve(batch.parts.size());
+  for (size_t i = 0; i < batch.parts.size(); ++i) {
+    if (batch.damaged()[i]) continue;
+    WaitingPart& part = batch.parts[i];
+    stored.push_back({part.head, std::move(part.blocks)});
   }
   if (!stored.empty()) table_->Add(batch.segment, std::move(stored), batch.end());
-  for (const WaitingPayload& payload : batch.payloads) Settle(payload.ticket, actions);
+  for (size_t i = 0; i < batch.parts.size(); ++i) {
+    WaitingPart& part = batch.parts[i];
+    if (batch.damaged()[i]) {
+      GiveUp(part, damaged, actions);
+      continue;
+    }
+    unsafe_bytes_ -= part.head.bytes;
+    if (part.hot == nullptr) {
+      part.ticket->ids[part.index] = part.head.id;
+      Settle(part.ticket, actions);
+      continue;
+    }
+    part.hot->head.cold = part.head.id;
+    closed_ ? GiveUp(*part.hot, Closed(), actions) : Enqueue(Part::kHot, std::move(*part.hot));
+  }
 }
 
 void SegmentWriter::Settle(const std::shared_ptr<FinishTicket>& ticket, Actions* actions) {
@@ -505,11 +562,12 @@ void SegmentWriter::Settle(const std::shared_ptr<FinishTicket>& ticket, Actions*
 // --- trouble ---
 
 void SegmentWriter::Requeue(SegmentBatch& batch) {
-  for (auto payload = batch.payloads.rbegin(); payload != batch.payloads.rend(); ++payload) {
-    waiting_bytes_ += payload->head.bytes;
-    waiting_.push_front(std::move(*payload));
+  Queue& queue = QueueOf(lanes_[batch.lane].part);
+  for (auto part = batch.parts.rbegin(); part != batch.parts.rend(); ++part) {
+    queue.bytes += part->head.bytes;
+    queue.parts.push_front(std::move(*part));
   }
-  batch.payloads.clear();
+  batch.parts.clear();
 }
 
 void SegmentWriter::DropSegment(Lane& lane) {

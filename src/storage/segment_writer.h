@@ -1,15 +1,18 @@
 // Makes payloads safe: takes what was finished, and writes it to segments, several at once.
 //
 // Each lane has one segment and one write with its sync in flight; when it ends, the lane takes
-// what has come meanwhile (group commit). A payload is acknowledged when its bytes and, once a
-// segment, the directory's entry are synced. After an error nothing more is written to a segment:
-// what was in flight goes to a new one. A write past its deadline goes to another segment too, if
-// others progress; its buffer is kept until it ends.
+// what has come meanwhile (group commit). Half of the lanes write cold parts, which come first:
+// once one is safe, the payload's hot part, which names its place, waits for one of the other
+// lanes, as payloads without a cold part do from the beginning. A payload is acknowledged when its
+// bytes and, once a segment, the directory's entry are synced. After an error nothing more is
+// written to a segment: what was in flight goes to a new one. A write past its deadline goes to
+// another segment too, if others progress; its buffer is kept until it ends.
 //
 // Thread-safe; no threads of its own: Tick looks at the time. Neither the disk nor a `done` is
 // called with the lock held. Callbacks of the disk keep it alive.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -71,22 +74,35 @@ class SegmentWriter : public std::enable_shared_from_this<SegmentWriter> {
     bool gone = false;  // its file
   };
   struct Lane {
+    Part part = Part::kHot;
     Stage stage = Stage::kIdle;
     std::unique_ptr<OpenSegment> segment;
     std::shared_ptr<SegmentBatch> batch;  // in flight
     uint64_t since_ms = 0;                // of the stage
   };
   using BatchRef = std::shared_ptr<SegmentBatch>;
+  struct Queue {
+    std::deque<WaitingPart> parts;
+    uint64_t bytes = 0;
+  };
 
   uint64_t now_ms() const { return options_.now_ms(); }
+  Queue& QueueOf(Part part) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return waiting_[static_cast<size_t>(part)];
+  }
+  const Queue& QueueOf(Part part) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return waiting_[static_cast<size_t>(part)];
+  }
   // After the lock: dones, starts on the disk, and room for those who wait for memory.
   void Run(Actions actions);
   // Gives work to idle lanes.
   void Pump(Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether what waits is worth a further lane, after so many that are opening.
-  bool FillsLane(uint64_t opening) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool FillsLane(Part part, uint64_t opening) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint64_t reserve() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool MayOpen() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool MayOpen(Part part) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether nothing of the kind waits, nor comes of what is being written.
+  bool NoneToCome(Part part) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StartOpen(size_t lane, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StartBatch(size_t lane, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StartSeal(size_t lane, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -106,8 +122,11 @@ class SegmentWriter : public std::enable_shared_from_this<SegmentWriter> {
   void Succeeded(SegmentBatch& batch, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Settle(const std::shared_ptr<FinishTicket>& ticket, Actions* actions)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // After Close.
-  void Refuse(WaitingPayload& payload, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // To the end of its queue; the cold part of it is safe, if it has one.
+  void Enqueue(Part part, WaitingPart waiting) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // It is not stored.
+  void GiveUp(WaitingPart& part, const absl::Status& why, Actions* actions)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What the batch holds waits again, before all others.
   void Requeue(SegmentBatch& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The lane writes no more to its segment.
@@ -126,10 +145,10 @@ class SegmentWriter : public std::enable_shared_from_this<SegmentWriter> {
   bool started_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::AnyInvocable<void()> sealed_ ABSL_GUARDED_BY(mutex_);  // while Seal goes on
-  std::deque<WaitingPayload> waiting_ ABSL_GUARDED_BY(mutex_);
-  uint64_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of waiting_
-  uint64_t unsafe_bytes_ ABSL_GUARDED_BY(mutex_) = 0;   // the same, and what is in flight
-  std::vector<Lane> lanes_ ABSL_GUARDED_BY(mutex_);
+  std::array<Queue, 2> waiting_ ABSL_GUARDED_BY(mutex_);       // by part
+  uint64_t unsafe_bytes_ ABSL_GUARDED_BY(mutex_) =
+      0;                                             // the same, what is in flight, what follows it
+  std::vector<Lane> lanes_ ABSL_GUARDED_BY(mutex_);  // those of hot parts first
   std::vector<WriteBuffer> buffers_ ABSL_GUARDED_BY(mutex_);  // not in use
   uint32_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t abandoned_ ABSL_GUARDED_BY(mutex_) = 0;  // given up, and not ended yet

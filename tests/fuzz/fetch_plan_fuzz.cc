@@ -29,10 +29,14 @@ std::string_view TakePart(std::string_view* rest) {
   return part;
 }
 
-PayloadId Store(std::string_view header, uint64_t payload_bytes, storage::PayloadStore* store) {
-  const uint64_t bytes = header.size() + payload_bytes;
-  FOREBAY_CHECK(store->budget().TryReserve(storage::PayloadBuilder::Footprint(bytes)));
-  storage::PayloadBuilder builder(&store->budget(), bytes);
+// The last column is cold.
+PayloadId Store(std::string_view header, const codec::RolloutHeader& decoded,
+                storage::PayloadStore* store) {
+  const uint64_t payload_bytes = decoded.payload_bytes();
+  const uint64_t cold_bytes = decoded.columns.empty() ? 0 : decoded.columns.back().bytes;
+  const uint64_t bytes = header.size() + payload_bytes - cold_bytes;
+  FOREBAY_CHECK(store->budget().TryReserve(storage::PayloadBuilder::Footprint(bytes, cold_bytes)));
+  storage::PayloadBuilder builder(&store->budget(), bytes, cold_bytes);
   builder.AppendHeader(header);
   builder.Append(std::string(payload_bytes, '\1'), 0);
   PayloadId id;
@@ -78,11 +82,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   storage::RamPayloadStore store({.bytes_max = 8 << 20, .completion_reserve_bytes = 0});
   server::FetchView view;
-  view.slots = Slots(header, Store(encoded, header.payload_bytes(), &store));
+  view.slots = Slots(header, Store(encoded, header, &store));
   for (const auto& slot : view.slots) view.padded_tokens += slot.tokens;
   view.padded_tokens = (view.padded_tokens + 7) / 8 * 8;
   std::vector<storage::PayloadView> held;
-  FOREBAY_CHECK(store.Open(server::PayloadsOf(request, view), &held).ok());
+  const auto ids = server::PayloadsOf(request, view);
+  FOREBAY_CHECK(store.Open(ids, storage::Parts::kHot, &held).ok());
+  const auto wanted = server::PartsOf(request, view, held);
+  if (!wanted.empty()) held.clear();
+  for (const auto& [id, parts] : wanted) FOREBAY_CHECK(store.Open({id}, parts, &held).ok());
   const auto plan = server::FetchPlanner().Plan(request, view, held);
   if (!plan.ok()) return 0;
   uint64_t pieces = 0;

@@ -19,6 +19,7 @@ namespace {
 using namespace forebay;
 
 constexpr uint64_t kMemory = 8 << 20;
+const std::vector<std::string> kColdColumns = {"routed_experts", "logprobs"};
 
 std::shared_ptr<const codec::NameTable> Names() {
   static const auto names = [] {
@@ -73,7 +74,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   storage::RamPayloadStore store({.bytes_max = kMemory, .completion_reserve_bytes = 0});
   codec::PushFrameView frame;
   {
-    server::IncomingRollouts incoming;
+    server::IncomingRollouts incoming(kColdColumns);
     while (rest.size() >= 2) {
       const size_t length = static_cast<uint8_t>(rest[0]) | static_cast<uint8_t>(rest[1]) << 8;
       rest.remove_prefix(2);

@@ -17,6 +17,7 @@ constexpr uint64_t kTickMs = 50;
 // many actors push.
 constexpr uint64_t kDelayMs = 20;
 constexpr uint64_t kPlenty = uint64_t{1} << 40;
+constexpr uint64_t kHeaderBytes = 7;
 
 }  // namespace
 
@@ -89,11 +90,19 @@ std::string PayloadDisk::BytesOf(PayloadId id) {
   return bytes;
 }
 
+// Every third has a cold part.
+uint64_t PayloadDisk::ColdBytesOf(PayloadId id) {
+  const uint64_t bytes = BytesOf(id).size() - kHeaderBytes;
+  return id.value % 3 == 0 ? bytes - bytes / 4 : 0;
+}
+
 void PayloadDisk::Write(const std::vector<PayloadId>& ids, std::function<void()> done) {
   writing_.insert(ids.begin(), ids.end());
   uint64_t footprint = 0;
-  for (const PayloadId id : ids)
-    footprint += storage::PayloadBuilder::Footprint(BytesOf(id).size());
+  for (const PayloadId id : ids) {
+    const uint64_t cold = ColdBytesOf(id);
+    footprint += storage::PayloadBuilder::Footprint(BytesOf(id).size() - cold, cold);
+  }
   auto shared = std::make_shared<std::function<void()>>(std::move(done));
   FOREBAY_CHECK(store_->budget().CanEverFit(footprint));
   store_->budget().Await(footprint, 0, [this, life = Life(life_), ids, shared] {
@@ -107,9 +116,11 @@ void PayloadDisk::Put(const std::vector<PayloadId>& ids,
   std::vector<storage::PayloadBuilder> builders;
   for (const PayloadId id : ids) {
     const std::string bytes = BytesOf(id);
-    storage::PayloadBuilder& builder = builders.emplace_back(&store_->budget(), bytes.size());
-    builder.AppendHeader(std::string_view(bytes).substr(0, 7));
-    builder.Append(std::string_view(bytes).substr(7), 0);
+    const uint64_t cold = ColdBytesOf(id);
+    storage::PayloadBuilder& builder =
+        builders.emplace_back(&store_->budget(), bytes.size() - cold, cold);
+    builder.AppendHeader(std::string_view(bytes).substr(0, kHeaderBytes));
+    builder.Append(std::string_view(bytes).substr(kHeaderBytes), 0);
   }
   auto places = std::make_shared<std::vector<PayloadId>>(ids.size());
   store_->Finish(absl::MakeSpan(builders), absl::MakeSpan(*places),
@@ -127,13 +138,17 @@ void PayloadDisk::Put(const std::vector<PayloadId>& ids,
                  });
 }
 
-void PayloadDisk::Check(PayloadId id, const storage::PayloadView& view) {
+void PayloadDisk::Check(PayloadId id, storage::Parts parts, const storage::PayloadView& view) {
   std::vector<storage::BlockSlice> slices;
   std::string bytes;
-  if (const auto status = view.Slices(0, view.bytes(), &slices); !status.ok())
+  const uint64_t loaded =
+      parts == storage::Parts::kAll ? view.bytes() : view.bytes(storage::Part::kHot);
+  if (const auto status = view.Slices(0, loaded, &slices); !status.ok())
     return alarm_(status.ToString());
   for (const storage::BlockSlice& slice : slices) bytes.append(slice.data, slice.size);
-  if (bytes != BytesOf(id)) alarm_(absl::StrCat("payload ", id.value, " has other bytes"));
+  const std::string written = BytesOf(id);
+  if (view.bytes() != written.size() || bytes != written.substr(0, loaded))
+    alarm_(absl::StrCat("payload ", id.value, " has other bytes"));
 }
 
 void PayloadDisk::Read(std::vector<PayloadId> ids, std::function<void(absl::Status)> done) {
@@ -143,13 +158,14 @@ void PayloadDisk::Read(std::vector<PayloadId> ids, std::function<void(absl::Stat
   const auto place = places_.find(id);
   if (place == places_.end())
     return Later(0, [done = std::move(done)] { done(absl::NotFoundError("freed")); });
-  store_->Load({place->second},
-               [this, life = Life(life_), id, ids = std::move(ids),
+  const auto parts = dice_.OneIn(2) ? storage::Parts::kAll : storage::Parts::kHot;
+  store_->Load({place->second}, parts,
+               [this, life = Life(life_), id, parts, ids = std::move(ids),
                 done = std::move(done)](absl::StatusOr<std::vector<storage::PayloadView>> views) {
                  if (life.expired()) return;
                  if (!views.ok())
                    return Later(0, [done, status = views.status()] { done(status); });
-                 Check(id, views->front());
+                 Check(id, parts, views->front());
                  Later(0, [this, ids, done] { Read(ids, done); });
                });
 }

@@ -58,8 +58,9 @@ class PayloadDisk {
   // Runs `work` in an event, if the process is still there.
   void Later(uint64_t delay_ms, std::function<void()> work);
   void Put(const std::vector<PayloadId>& ids, std::shared_ptr<std::function<void()>> done);
-  void Check(PayloadId id, const storage::PayloadView& view);
+  void Check(PayloadId id, storage::Parts parts, const storage::PayloadView& view);
   static std::string BytesOf(PayloadId id);
+  static uint64_t ColdBytesOf(PayloadId id);
 
   const HistoryOptions& options_;
   EventQueue& queue_;

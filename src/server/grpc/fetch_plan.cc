@@ -90,6 +90,25 @@ absl::Status CheckFill(const ColumnPlan& column) {
                                                     missing, ", which its dtype cannot say"));
 }
 
+// Whether a column that is wanted, and not written since, lies in the payload's cold part.
+bool WantsCold(const v1::FetchRequest& request, const FetchView& view,
+               const storage::PayloadView& payload, RolloutHeader* header) {
+  codec::FieldError error;
+  // What is wrong the plan will say.
+  if (!codec::DecodeRolloutHeader(payload.header(), header, &error)) return false;
+  for (const std::string& name : request.columns()) {
+    const size_t at = header->FindColumn(name);
+    if (at >= codec::kColumnsMax) continue;
+    const bool written =
+        std::ranges::any_of(view.written, [&name](const auto& w) { return w.name == name; });
+    if (written || header->columns[at].bytes == 0) continue;
+    uint64_t end = payload.header_bytes();
+    for (size_t i = 0; i <= at; ++i) end += header->columns[i].bytes;
+    if (end > payload.bytes(storage::Part::kHot)) return true;
+  }
+  return false;
+}
+
 const char* Zeros() {
   static const char zeros[kFillBytes] = {};
   return zeros;
@@ -492,6 +511,26 @@ std::vector<PayloadId> PayloadsOf(const v1::FetchRequest& request, const FetchVi
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;
+}
+
+std::vector<storage::PayloadParts> PartsOf(const v1::FetchRequest& request, const FetchView& view,
+                                           absl::Span<const storage::PayloadView> held) {
+  std::vector<storage::PayloadParts> wanted;
+  const auto has_cold = [](const auto& payload) { return payload.bytes(storage::Part::kCold) > 0; };
+  if (std::ranges::none_of(held, has_cold)) return wanted;
+  const std::vector<PayloadId> ids = PayloadsOf(request, view);
+  const bool sane =
+      ids.size() == held.size() && request.columns_size() <= static_cast<int>(kFetchColumnsMax);
+  if (!sane) return wanted;  // the plan will say so
+  RolloutHeader header;
+  bool any = false;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const bool cold = has_cold(held[i]) && WantsCold(request, view, held[i], &header);
+    wanted.push_back({ids[i], cold ? storage::Parts::kAll : storage::Parts::kHot});
+    any = any || cold;
+  }
+  if (!any) wanted.clear();
+  return wanted;
 }
 
 absl::StatusOr<FetchPlan> FetchPlanner::Plan(const v1::FetchRequest& request, const FetchView& view,

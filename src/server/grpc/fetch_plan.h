@@ -35,12 +35,17 @@ struct FetchPlan {
 // The payloads that the answer is made of: distinct, ascending.
 std::vector<PayloadId> PayloadsOf(const v1::FetchRequest& request, const FetchView& view);
 
+// What of those payloads the answer is made of, given views that hold their hot parts; empty if
+// those are all that it takes.
+std::vector<storage::PayloadParts> PartsOf(const v1::FetchRequest& request, const FetchView& view,
+                                           absl::Span<const storage::PayloadView> held);
+
 // Plans one answer after another, and keeps what it allocates: a micro-batch has a header for each
 // rollout, and a header has lists.
 class FetchPlanner {
  public:
-  // `held` are views of PayloadsOf, in that order. InvalidArgument for a bad request,
-  // FailedPrecondition for columns that are missing or disagree.
+  // `held` are views of PayloadsOf, in that order, with what PartsOf says. InvalidArgument for a
+  // bad request, FailedPrecondition for columns that are missing or disagree.
   absl::StatusOr<FetchPlan> Plan(const v1::FetchRequest& request, const FetchView& view,
                                  absl::Span<const storage::PayloadView> held);
 

@@ -96,7 +96,11 @@ class FetchStream final : public StreamHandler {
  private:
   void AskForView();
   void TakeView(absl::StatusOr<FetchView> view);
-  void TakePayloads(const FetchView& view, absl::StatusOr<std::vector<storage::PayloadView>> held);
+  using Held = absl::StatusOr<std::vector<storage::PayloadView>>;
+  using TakeHeld = void (FetchStream::*)(FetchView view, Held held);
+  storage::PayloadStore::LoadDone Then(FetchView view, TakeHeld take);
+  void TakeHot(FetchView view, Held held);
+  void TakePayloads(FetchView view, Held held);
   void TellWhyMissing(absl::Status missing);
   void TellLost(const FetchView& view, const absl::Status& why);
   v1::FetchRequest TakeRequest();
@@ -149,19 +153,29 @@ v1::FetchRequest FetchStream::TakeRequest() {
 
 void FetchStream::TakeView(absl::StatusOr<FetchView> view) {
   if (!view.ok()) return SendError(TakeRequest().id(), view.status());
-  std::vector<PayloadId> ids = PayloadsOf(requests_.front(), *view);
-  options_.store->Load(std::move(ids),
-                       [this, ref = stream_->ref(), view = *std::move(view)](
-                           absl::StatusOr<std::vector<storage::PayloadView>> held) mutable {
-                         ref.Post([this, view = std::move(view), held = std::move(held)]() mutable {
-                           TakePayloads(view, std::move(held));
-                           GoOn();
-                         });
-                       });
+  const std::vector<PayloadId> ids = PayloadsOf(requests_.front(), *view);
+  options_.store->Load(ids, storage::Parts::kHot, Then(*std::move(view), &FetchStream::TakeHot));
 }
 
-void FetchStream::TakePayloads(const FetchView& view,
-                               absl::StatusOr<std::vector<storage::PayloadView>> held) {
+storage::PayloadStore::LoadDone FetchStream::Then(FetchView view, TakeHeld take) {
+  return [this, ref = stream_->ref(), view = std::move(view), take](Held held) mutable {
+    ref.Post([this, view = std::move(view), held = std::move(held), take]() mutable {
+      (this->*take)(std::move(view), std::move(held));
+      GoOn();
+    });
+  };
+}
+
+// The headers are there, and say whether what is wanted lies in a cold part.
+void FetchStream::TakeHot(FetchView view, Held held) {
+  if (!held.ok()) return TakePayloads(std::move(view), std::move(held));
+  std::vector<storage::PayloadParts> wanted = PartsOf(requests_.front(), view, *held);
+  if (wanted.empty()) return TakePayloads(std::move(view), std::move(held));
+  held->clear();  // nothing is held while it waits for memory
+  options_.store->LoadParts(std::move(wanted), Then(std::move(view), &FetchStream::TakePayloads));
+}
+
+void FetchStream::TakePayloads(FetchView view, Held held) {
   if (absl::IsNotFound(held.status())) return TellWhyMissing(held.status());
   if (absl::IsDataLoss(held.status())) return TellLost(view, held.status());
   const v1::FetchRequest request = TakeRequest();

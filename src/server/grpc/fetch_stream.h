@@ -1,7 +1,8 @@
 // Serves TrainerService.Fetch: requests in, micro-batches out, payload bytes sent from the store's
 // blocks without a copy.
 //
-//   request -> view of the micro-batch (engine) -> hold the payloads -> layout -> frames
+//   request -> view of the micro-batch (engine) -> hold the payloads: their hot parts, and the cold
+//   ones of rollouts in which a wanted column is cold -> layout -> frames
 //
 // Answers come in the order of the requests; the next request is begun when the answer before it is
 // in the write queue, and frames are made only while the queue is short, so memory per stream is

@@ -83,7 +83,9 @@ codec::FieldError IncomingRollouts::Add(std::string_view bytes, const codec::Hea
     return {};
   }
   decoder_->Remember(bytes);
-  const uint64_t footprint = storage::PayloadBuilder::Footprint(bytes.size() + payload);
+  entry.cold_bytes = ColdBytes(*header);
+  const uint64_t footprint = storage::PayloadBuilder::Footprint(
+      bytes.size() + payload - entry.cold_bytes, entry.cold_bytes);
   if (!budget.CanEverFit(unreserved_ + footprint)) {
     Refuse(index, {"bytes", absl::StrCat("takes ", footprint, " bytes of memory beside the ",
                                          unreserved_, " of its frame, more than there ever are")});
@@ -91,8 +93,18 @@ codec::FieldError IncomingRollouts::Add(std::string_view bytes, const codec::Hea
   }
   if (unreserved_ == 0) first_attempt_ = header->attempt_id;
   unreserved_ += footprint;
-  Plan(*header, bytes, payload, &entry);
+  Plan(*header, bytes, &entry);
   return error;
+}
+
+uint64_t IncomingRollouts::ColdBytes(const codec::RolloutHeader& header) const {
+  uint64_t bytes = 0;
+  for (size_t i = header.columns.size(); i > 0; --i) {
+    const codec::HeaderColumn& column = header.columns[i - 1];
+    if (std::ranges::find(cold_columns_, column.name) == cold_columns_.end()) break;
+    bytes += column.bytes;
+  }
+  return bytes;
 }
 
 void IncomingRollouts::FindMeaning(const codec::RolloutHeader& header) {
@@ -105,12 +117,12 @@ void IncomingRollouts::FindMeaning(const codec::RolloutHeader& header) {
 }
 
 void IncomingRollouts::Plan(const codec::RolloutHeader& header, std::string_view bytes,
-                            uint64_t payload_bytes, Entry* entry) {
+                            Entry* entry) {
   entry->header = bytes;
   shard::RolloutMeta& meta = metas_.back();
   meta.status = StatusOf(header.status);
   meta.partial = header.partial;
-  meta.payload_bytes = bytes.size() + payload_bytes;
+  meta.payload_bytes = bytes.size() + entry->payload_bytes;
   meta.duration_ms = header.duration_ms;
   FillSequence(header, header.sequences[0], &meta.first);
   if (header.sequences.size() > 1) meta.more.resize(header.sequences.size() - 1);
@@ -144,7 +156,8 @@ void IncomingRollouts::Refuse(uint32_t index, codec::FieldError error) {
 void IncomingRollouts::Start(uint32_t index, storage::PayloadBudget* budget) {
   Entry& entry = entries_[index];
   if (std::exchange(entry.started, true) || entry.error != nullptr) return;
-  payloads_[index].Begin(budget, entry.header.size() + entry.payload_bytes);
+  payloads_[index].Begin(budget, entry.header.size() + entry.payload_bytes - entry.cold_bytes,
+                         entry.cold_bytes);
   payloads_[index].AppendHeader(entry.header);
 }
 
@@ -203,7 +216,9 @@ void IncomingRollouts::Fill(absl::Span<const std::string_view> payload,
     const Entry& entry = entries_[next_];
     const uint64_t bytes = entry.payload_bytes;
     const bool fresh = rollout_left_ == 0 && !entry.started && entry.error == nullptr;
-    if (fresh && bytes <= piece.size() && storage::PayloadBuilder::IsWhole(entry.header, bytes)) {
+    const bool one_part = entry.cold_bytes == 0;
+    if (fresh && one_part && bytes <= piece.size() &&
+        storage::PayloadBuilder::IsWhole(entry.header, bytes)) {
       FillWhole(piece.substr(0, bytes), budget);
       piece.remove_prefix(bytes);
       left_ -= bytes;

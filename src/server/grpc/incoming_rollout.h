@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -30,6 +31,9 @@ struct RefusedRollout {
 
 class IncomingRollouts {
  public:
+  // The last columns of a rollout are cold if they are among these, which outlive it.
+  explicit IncomingRollouts(absl::Span<const std::string> cold_columns = {})
+      : cold_columns_(cold_columns) {}
   // `rollouts`: how many Add calls follow.
   void Begin(std::shared_ptr<const codec::NameTable> names, size_t rollouts);
   // A rollout that is wrong is kept, to be refused when its payload has passed. An error here means
@@ -71,7 +75,8 @@ class IncomingRollouts {
   struct Entry {
     std::string_view header;
     uint64_t payload_bytes = 0;
-    codec::Range columns;  // in columns_
+    uint64_t cold_bytes = 0;  // of them
+    codec::Range columns;     // in columns_
     std::unique_ptr<codec::FieldError> error;
     bool started = false;
   };
@@ -84,8 +89,8 @@ class IncomingRollouts {
     std::vector<uint8_t> rewards;  // NameTable::RewardNumbers
   };
 
-  void Plan(const codec::RolloutHeader& header, std::string_view bytes, uint64_t payload_bytes,
-            Entry* entry);
+  uint64_t ColdBytes(const codec::RolloutHeader& header) const;
+  void Plan(const codec::RolloutHeader& header, std::string_view bytes, Entry* entry);
   void FindMeaning(const codec::RolloutHeader& header);
   void Start(uint32_t index, storage::PayloadBudget* budget);
   // All of the next rollout, whose payload is `bytes`.
@@ -96,6 +101,7 @@ class IncomingRollouts {
   void Refuse(uint32_t index, codec::FieldError error);
   void RefuseCrc(uint32_t index, uint32_t column, uint32_t stated, uint32_t found);
 
+  const absl::Span<const std::string> cold_columns_;
   std::shared_ptr<const codec::NameTable> names_;
   codec::HeaderDecoder* decoder_ = nullptr;  // the thread's
   Meaning meaning_;

@@ -84,7 +84,7 @@ class PushStream final : public StreamHandler {
   uint64_t waits_for_bytes_ = 0;
 
   // Rollouts whose headers have come. Those below next_ have ended; next_ is being filled.
-  IncomingRollouts incoming_;
+  IncomingRollouts incoming_{options_.cold_columns};
   uint64_t watch_ = 0;         // 0: no rollout is half here
   uint64_t watch_frames_ = 0;  // that left it so
   PushGroupRequest group_;

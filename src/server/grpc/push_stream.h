@@ -71,6 +71,8 @@ struct PushOptions {
   PushEngine* engine = nullptr;
   storage::PayloadStore* store = nullptr;
   PushLimits limits;
+  // Columns that are cold where no other one follows them in a rollout.
+  std::vector<std::string> cold_columns;
   // Knows of the streams that wait for the rest of a rollout; none: nobody looks after them.
   PushWatch* watch = nullptr;
 };

@@ -5,7 +5,9 @@
 
 #include <cstring>
 #include <thread>
+#include <utility>
 
+#include "base/sync.h"
 #include "base/tsan.h"
 #include "forebay/v1/trainer.pb.h"
 #include "storage/ram_payload_store.h"
@@ -14,6 +16,7 @@
 namespace forebay::server {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 constexpr char kFetch[] = "/forebay.v1.TrainerService/Fetch";
 
@@ -51,7 +54,7 @@ struct Fetched {
 
 class FetchStreamTest : public ::testing::Test {
  protected:
-  FetchStreamTest() : store_({}) {
+  FetchStreamTest() {
     methods_.AddStream(kFetch, MakeFetchStream({.engine = &engine_, .store = &store_}));
     server_ = std::make_unique<TestServer>(&methods_);
     stream_ = server_->OpenStream(kFetch, &context_);
@@ -92,7 +95,7 @@ class FetchStreamTest : public ::testing::Test {
     std::string payload(bytes, '\0');
     for (char& byte : payload) byte = static_cast<char>(seed_ = seed_ * 5 + 3);
     for (uint32_t i = 0; i < total; ++i) payload[4 * total + i] = 1;  // the mask
-    const PayloadId id = Store(head, payload);
+    const PayloadId id = Store(head, payload, routed ? LastBytes(header) : 0);
     for (uint32_t s = 0; s < lengths.size(); ++s) {
       engine_.view.slots.push_back({.payload = id,
                                     .rollout = RolloutId(id.value),
@@ -113,10 +116,13 @@ class FetchStreamTest : public ::testing::Test {
     column->set_bytes(bytes);
     return column;
   }
-  PayloadId Store(const std::string& header, const std::string& payload) {
-    const uint64_t size = header.size() + payload.size();
-    EXPECT_TRUE(store_.budget().TryReserve(storage::PayloadBuilder::Footprint(size)));
-    storage::PayloadBuilder builder(&store_.budget(), size);
+  static uint64_t LastBytes(const v1::RolloutHeader& header) {
+    return header.columns(header.columns_size() - 1).bytes();
+  }
+  PayloadId Store(const std::string& header, const std::string& payload, uint64_t cold = 0) {
+    const uint64_t size = header.size() + payload.size() - cold;
+    EXPECT_TRUE(store_.budget().TryReserve(storage::PayloadBuilder::Footprint(size, cold)));
+    storage::PayloadBuilder builder(&store_.budget(), size, cold);
     if (!header.empty()) builder.AppendHeader(header);
     builder.Append(payload, 0);
     PayloadId id;
@@ -156,7 +162,30 @@ class FetchStreamTest : public ::testing::Test {
     return request;
   }
 
-  storage::RamPayloadStore store_;
+  // Which parts each load wanted.
+  class SeenStore final : public storage::RamPayloadStore {
+   public:
+    using RamPayloadStore::RamPayloadStore;
+    void LoadParts(std::vector<storage::PayloadParts> wanted, LoadDone done) override {
+      std::vector<storage::Parts> parts;
+      for (const auto& payload : wanted) parts.push_back(payload.parts);
+      {
+        MutexLock lock(&mutex_);
+        loads_.push_back(std::move(parts));
+      }
+      RamPayloadStore::LoadParts(std::move(wanted), std::move(done));
+    }
+    std::vector<std::vector<storage::Parts>> TakeLoads() {
+      MutexLock lock(&mutex_);
+      return std::exchange(loads_, {});
+    }
+
+   private:
+    Mutex mutex_;
+    std::vector<std::vector<storage::Parts>> loads_ ABSL_GUARDED_BY(mutex_);
+  };
+
+  SeenStore store_{storage::RamPayloadStoreOptions()};
   FakeEngine engine_;
   MethodTable methods_;
   std::unique_ptr<TestServer> server_;
@@ -172,7 +201,7 @@ TEST_F(FetchStreamTest, ConcatenatesColumnsInSlotOrderAndPads) {
   engine_.view.padded_tokens = 336;
   const Fetched fetched = Fetch(Request({"loss_mask", "tokens"}));
   ASSERT_EQ(fetched.error, 0) << fetched.message;
-  EXPECT_THAT(fetched.layout.cu_seqlens(), ::testing::ElementsAre(0, 10, 30, 330));
+  EXPECT_THAT(fetched.layout.cu_seqlens(), ElementsAre(0, 10, 30, 330));
   EXPECT_EQ(fetched.layout.padded_tokens(), 336u);
   ASSERT_EQ(fetched.layout.columns_size(), 2);
   EXPECT_EQ(fetched.layout.columns(0).bytes(), 336u);
@@ -194,6 +223,36 @@ TEST_F(FetchStreamTest, FillsTheLastRouteWithTheMissingValue) {
   EXPECT_EQ(fetched.data,
             payloads_[0].substr(25, 4 * 12) + missing + payloads_[1].substr(35, 6 * 12) + missing);
   EXPECT_EQ(fetched.layout.columns(0).domain(), v1::DOMAIN_TOKEN);
+}
+
+TEST_F(FetchStreamTest, LoadsColdPartsOfRolloutsInWhichAWantedColumnIsCold) {
+  using enum storage::Parts;
+  AddRollout({5}, true);
+  AddRollout({7}, false);
+  AddRollout({9}, true);
+  engine_.view.padded_tokens = 21;
+  ASSERT_EQ(Fetch(Request({"tokens", "loss_mask"})).error, 0);
+  EXPECT_THAT(store_.TakeLoads(), ElementsAre(ElementsAre(kHot, kHot, kHot)));
+  v1::FetchRequest request = Request({"tokens", "routed_experts"});
+  request.set_fill_missing(true);
+  const Fetched fetched = Fetch(request);
+  ASSERT_EQ(fetched.error, 0) << fetched.message;
+  EXPECT_THAT(store_.TakeLoads(),
+              ElementsAre(ElementsAre(kHot, kHot, kHot), ElementsAre(kAll, kHot, kAll)));
+  const std::string missing(12, '\xff');
+  std::string expected = payloads_[0].substr(0, 20) + payloads_[1].substr(0, 28) +
+                         payloads_[2].substr(0, 36) + payloads_[0].substr(25) + missing;
+  for (int row = 0; row < 7; ++row) expected += missing;
+  expected += payloads_[2].substr(45) + missing;
+  EXPECT_EQ(fetched.data, expected);
+  // One that a trainer wrote since takes the place of the stored one.
+  const std::string written(21 * 2, 'w');
+  engine_.view.written.push_back({.name = "routed_experts",
+                                  .dtype = v1::DTYPE_U16,
+                                  .payload = Store("", written),
+                                  .bytes = written.size()});
+  ASSERT_EQ(Fetch(Request({"routed_experts"})).error, 0);
+  EXPECT_THAT(store_.TakeLoads(), ElementsAre(ElementsAre(kHot, kHot, kHot, kHot)));
 }
 
 TEST_F(FetchStreamTest, MasksTokensOfOldVersionsAndShiftsTheMask) {
@@ -277,7 +336,7 @@ TEST_F(FetchStreamTest, ErrorsDoNotEndTheStream) {
   EXPECT_EQ(lost.error, static_cast<int>(absl::StatusCode::kDataLoss));
   EXPECT_THAT(lost.message, HasSubstr("its bytes are lost"));
   TsanAcquire(&engine_);
-  EXPECT_THAT(engine_.lost, ::testing::ElementsAre(id));
+  EXPECT_THAT(engine_.lost, ElementsAre(id));
   engine_.ends_after_view = true;  // and takes its payloads with it
   EXPECT_EQ(Fetch(Request({"tokens"})).error, static_cast<int>(absl::StatusCode::kAborted));
   stream_->WritesDone();

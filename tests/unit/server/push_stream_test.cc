@@ -90,9 +90,13 @@ std::string Payload(uint32_t tokens, char seed) {
 
 class PushStreamTest : public ::testing::Test {
  protected:
-  void Start(storage::RamPayloadStoreOptions options = {}, PushLimits limits = {}) {
+  void Start(storage::RamPayloadStoreOptions options = {}, PushLimits limits = {},
+             std::vector<std::string> cold_columns = {}) {
     store_ = std::make_unique<storage::RamPayloadStore>(options);
-    const PushOptions push{.engine = &engine_, .store = store_.get(), .limits = limits};
+    const PushOptions push{.engine = &engine_,
+                           .store = store_.get(),
+                           .limits = limits,
+                           .cold_columns = std::move(cold_columns)};
     methods_.AddStream(kPush, MakePushStream(push));
     methods_.AddStream(kPushGroup, MakePushGroupStream(push));
     server_ = std::make_unique<TestServer>(&methods_);
@@ -188,6 +192,53 @@ TEST_F(PushStreamTest, TakesALargeRolloutOverManyFrames) {
   ASSERT_EQ(batches.size(), 1u);
   const shard::RolloutMeta& meta = batches[0].rollouts[0];
   EXPECT_EQ(Stored(meta.payload, meta.payload_bytes - payload.size(), payload.size()), payload);
+}
+
+class ColdColumnsTest : public PushStreamTest {
+ protected:
+  // Pushes a rollout, in frames of `piece` bytes, and returns how many bytes of it are cold.
+  uint64_t PushAndLook(uint32_t tokens, size_t piece) {
+    const std::string payload = Payload(tokens, 3);
+    const size_t before = engine_.batches().size();
+    for (size_t at = 0; at < payload.size(); at += piece) {
+      v1::PushFrame frame = Frame(++number_);
+      if (at == 0) *frame.add_rollouts() = Header(5, tokens, payload);
+      frame.set_payload(payload.substr(at, piece));
+      EXPECT_TRUE(Send(frame));
+      Receive();
+    }
+    const auto batches = engine_.batches();
+    EXPECT_EQ(batches.size(), before + 1);
+    const shard::RolloutMeta& meta = batches.back().rollouts[0];
+    EXPECT_EQ(Stored(meta.payload, meta.payload_bytes - payload.size(), payload.size()), payload);
+    std::vector<storage::PayloadView> views;
+    EXPECT_TRUE(store_->Open({meta.payload}, &views).ok());
+    EXPECT_EQ(views[0].bytes(), meta.payload_bytes);
+    return views[0].bytes(storage::Part::kCold);
+  }
+
+  uint64_t number_ = 0;
+};
+
+TEST_F(ColdColumnsTest, TheLastColumnsOfARolloutAreColdIfTheyAreNamed) {
+  Start({}, {}, {"other", "loss_mask"});
+  Open();
+  for (const size_t piece : {1'000'000u, 333u, 7u}) EXPECT_EQ(PushAndLook(100, piece), 100u);
+  // Three blocks of tokens, and one of the mask.
+  EXPECT_EQ(PushAndLook(2'000'001, 700'001), 2'000'001u);
+  EXPECT_EQ(store_->use().budget.waiters, 0u);
+}
+
+TEST_F(ColdColumnsTest, WhatAHotColumnFollowsIsHot) {
+  Start({}, {}, {"tokens"});
+  Open();
+  EXPECT_EQ(PushAndLook(100, 1'000), 0u);
+}
+
+TEST_F(ColdColumnsTest, ARolloutOfColdColumnsAloneHasItsHeaderInTheHotPart) {
+  Start({}, {}, {"tokens", "loss_mask"});
+  Open();
+  EXPECT_EQ(PushAndLook(100, 50), 500u);
 }
 
 TEST_F(PushStreamTest, RefusesWhatIsWrongAndTakesTheRest) {

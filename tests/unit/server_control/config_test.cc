@@ -79,6 +79,21 @@ TEST(Config, WithoutADirectoryNothingIsKept) {
   EXPECT_EQ(config.keep(), (codec::KeepRule{0.01, true, uint64_t{1} << 30}));
 }
 
+TEST(Config, ColdColumnsAreNamesWithCommasBetweenThem) {
+  Config config;
+  EXPECT_THAT(config.cold_columns(), ElementsAre("routed_experts"));
+  ASSERT_TRUE(Set("storage.cold_columns", "routed_experts, multimodal.images", &config).ok());
+  EXPECT_THAT(config.cold_columns(), ElementsAre("routed_experts", "multimodal.images"));
+  EXPECT_TRUE(Validate(config).ok());
+  ASSERT_TRUE(Set("storage.cold_columns", "", &config).ok());
+  EXPECT_TRUE(config.cold_columns().empty());
+  EXPECT_TRUE(Validate(config).ok());
+  for (const std::string& wrong : {std::string("a,,b"), std::string(","), std::string(200, 'x')}) {
+    ASSERT_TRUE(Set("storage.cold_columns", wrong, &config).ok());
+    EXPECT_THAT(MessageOf(Validate(config)), HasSubstr("storage.cold_columns: is '" + wrong));
+  }
+}
+
 TEST(Config, RefusalsNameEntryValueAndLimit) {
   Config config;
   const absl::Status low = Set("shards", "0", &config);

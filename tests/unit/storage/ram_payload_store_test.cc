@@ -114,6 +114,102 @@ TEST(PayloadBuilder, KnowsTheCrcOfItsBytesHoweverTheyCame) {
   }
 }
 
+// A payload of which `cold` bytes lie in the cold part, in pieces that do not heed where that
+// begins.
+PayloadBuilder BuildInParts(PayloadBudget& budget, const std::string& bytes, size_t cold) {
+  EXPECT_TRUE(budget.TryReserve(PayloadBuilder::Footprint(bytes.size() - cold, cold)));
+  PayloadBuilder builder(&budget, bytes.size() - cold, cold);
+  builder.AppendHeader(bytes.substr(0, 5));
+  uint32_t crc = 0;
+  for (size_t at = 5; at < bytes.size(); at += 1'000'000) {
+    crc = builder.Append(std::string_view(bytes).substr(at, 1'000'000), crc);
+  }
+  EXPECT_EQ(crc, Crc32c(std::string_view(bytes).substr(5)));
+  return builder;
+}
+
+TEST(PayloadBuilder, KnowsTheCrcOfEachPart) {
+  RamPayloadStore store({});
+  Prng prng(1);
+  const std::string bytes = RandomBytes(prng, 9'000'000);
+  const std::string_view all = bytes;
+  for (const size_t cold : {size_t{1}, size_t{100}, Block::kBytesMax, size_t{8'999'995}}) {
+    const size_t hot = bytes.size() - cold;
+    const PayloadBuilder builder = BuildInParts(store.budget(), bytes, cold);
+    EXPECT_EQ(builder.bytes(), bytes.size());
+    EXPECT_EQ(builder.bytes(Part::kCold), cold);
+    EXPECT_EQ(builder.Crc(Part::kHot), Crc32c(all.substr(0, hot)));
+    EXPECT_EQ(builder.Crc(Part::kCold), Crc32c(all.substr(hot)));
+    // Told by who wrote them.
+    ASSERT_TRUE(store.budget().TryReserve(PayloadBuilder::Footprint(hot, cold)));
+    PayloadBuilder noted(&store.budget(), hot, cold);
+    noted.AppendHeader(all.substr(0, 5));
+    for (const std::string_view column :
+         {all.substr(5, hot - 5), all.substr(hot, cold / 2), all.substr(hot + cold / 2)}) {
+      noted.NoteCrc(noted.Append(column, 0), column.size());
+    }
+    EXPECT_EQ(noted.Crc(Part::kHot), Crc32c(all.substr(0, hot)));
+    EXPECT_EQ(noted.Crc(Part::kCold), Crc32c(all.substr(hot)));
+  }
+  EXPECT_EQ(store.use().budget.used_bytes, 0u);  // what was not finished is given back
+}
+
+TEST(RamPayloadStore, GivesBackTheHotPartAloneOrBoth) {
+  RamPayloadStore store({});
+  Prng prng(1);
+  for (const size_t size : {size_t{10}, size_t{200'000}, 3 * Block::kBytesMax - 7}) {
+    const std::string bytes = RandomBytes(prng, size);
+    for (const size_t cold : {size_t{1}, size / 2, size - 5}) {
+      SCOPED_TRACE(cold);
+      const size_t hot = size - cold;
+      PayloadBuilder builder = BuildInParts(store.budget(), bytes, cold);
+      PayloadId id;
+      store.Finish({&builder, 1}, {&id, 1}, nullptr);
+      EXPECT_EQ(store.use().budget.used_bytes, PayloadBuilder::Footprint(hot, cold));
+      EXPECT_EQ(store.use().payload_bytes, size);
+      EXPECT_EQ(ReadAll(store, id, 0, size), bytes);
+      EXPECT_EQ(ReadAll(store, id, hot - 1, 2), bytes.substr(hot - 1, 2));
+      std::vector<PayloadView> views;
+      store.Load({id}, Parts::kHot, [&](auto loaded) { views = *std::move(loaded); });
+      ASSERT_EQ(views.size(), 1u);
+      EXPECT_EQ(views[0].header(), bytes.substr(0, 5));
+      EXPECT_EQ(views[0].bytes(), size);
+      EXPECT_EQ(views[0].bytes(Part::kCold), cold);
+      EXPECT_FALSE(views[0].holds(Part::kCold));
+      EXPECT_EQ(views[0].footprint(), PayloadBuilder::Footprint(hot));
+      std::vector<BlockSlice> slices;
+      EXPECT_TRUE(views[0].Slices(0, hot, &slices).ok());
+      slices.clear();
+      EXPECT_EQ(views[0].Slices(hot - 1, 2, &slices).code(), absl::StatusCode::kFailedPrecondition);
+      EXPECT_TRUE(slices.empty());
+      views.clear();
+      store.Free({id});
+      EXPECT_EQ(store.use().budget.used_bytes, 0u);
+    }
+  }
+}
+
+TEST(RamPayloadStore, OneLoadTakesDifferentParts) {
+  RamPayloadStore store({});
+  Prng prng(1);
+  std::vector<PayloadParts> wanted;
+  for (int i = 0; i < 6; ++i) {
+    PayloadBuilder builder = BuildInParts(store.budget(), RandomBytes(prng, 100), 50);
+    PayloadId id;
+    store.Finish({&builder, 1}, {&id, 1}, nullptr);
+    wanted.push_back({id, i % 3 == 0 ? Parts::kAll : Parts::kHot});
+  }
+  absl::StatusOr<std::vector<PayloadView>> views;
+  store.LoadParts(wanted, [&](auto loaded) { views = std::move(loaded); });
+  ASSERT_TRUE(views.ok());
+  ASSERT_EQ(views->size(), 6u);
+  for (size_t i = 0; i < 6; ++i) EXPECT_EQ((*views)[i].holds(Part::kCold), i % 3 == 0) << i;
+  views->clear();
+  store.Free({wanted[4].id});
+  store.LoadParts(wanted, [&](auto loaded) { views = std::move(loaded); });
+  EXPECT_EQ(views.status().code(), absl::StatusCode::kNotFound);
+}
+
 TEST(RamPayloadStore, AStaleIdReadsNotFoundForEver) {
   RamPayloadStore store({});
   Prng prng(1);

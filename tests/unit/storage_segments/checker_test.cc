@@ -20,9 +20,9 @@ class Checker : public testing::Test {
  protected:
   Checker() { host.Recover(); }
 
-  std::string Check(const RecordHead& head) {
+  std::string Check(const LiveRecord& record) {
     std::optional<absl::Status> answer;
-    checker->Check(head, [&answer](absl::Status status) { answer = std::move(status); });
+    checker->Check(record, [&answer](absl::Status status) { answer = std::move(status); });
     host.Settle();
     return answer.has_value() ? answer->ToString() : "no answer";
   }
@@ -30,8 +30,8 @@ class Checker : public testing::Test {
     return "/data/segments/" +
            FileNameOf({.node = host.options.node, .number = PlaceOf(id).segment});
   }
-  std::vector<RecordHead> All(size_t most) {
-    std::vector<RecordHead> all;
+  std::vector<LiveRecord> All(size_t most) {
+    std::vector<LiveRecord> all;
     for (PayloadId after; after != PayloadId(UINT64_MAX);) {
       const auto some = host.store->LiveAfter(&after, most);
       EXPECT_LE(some.size(), most);
@@ -52,42 +52,42 @@ TEST_F(Checker, EveryLivePayloadIsFoundOnceAndIsWhole) {
   }
   host.store->Free({&puts[1]->id, 1});
   for (const size_t most : {1u, 2u, 100u}) {
-    const auto heads = All(most);
-    ASSERT_EQ(heads.size(), 5u) << most;
-    for (const RecordHead& head : heads) EXPECT_TRUE(host.store->Holds(head.id));
+    const auto records = All(most);
+    ASSERT_EQ(records.size(), 5u) << most;
+    for (const LiveRecord& record : records) EXPECT_TRUE(host.store->Holds(record.head.id));
   }
-  for (const RecordHead& head : All(100)) EXPECT_EQ(Check(head), "OK");
+  for (const LiveRecord& record : All(100)) EXPECT_EQ(Check(record), "OK");
   EXPECT_FALSE(host.store->Holds(puts[1]->id));
 }
 
 TEST_F(Checker, ABitThatFlippedOnTheDiskIsFoundThoughMemoryHasTheRightBytes) {
   const PutRef put = host.Write(RandomText(prng, 2'500'000));
-  const RecordHead head = All(10)[0];
+  const LiveRecord record = All(10)[0];
   const uint64_t offset = PlaceOf(put->id).offset;
   host.disk->FlipStoredBit(PathOf(put->id), offset + kRecordHeadBytes + 2'499'999, 3);
   EXPECT_EQ(host.Read(put->id), put->bytes);
-  EXPECT_THAT(Check(head), AllOf(HasSubstr("DATA_LOSS"), HasSubstr(PathOf(put->id)),
-                                 HasSubstr(absl::StrCat("offset ", offset)), HasSubstr("crc")));
+  EXPECT_THAT(Check(record), AllOf(HasSubstr("DATA_LOSS"), HasSubstr(PathOf(put->id)),
+                                   HasSubstr(absl::StrCat("offset ", offset)), HasSubstr("crc")));
   host.disk->FlipStoredBit(PathOf(put->id), offset + 20, 0);
-  EXPECT_THAT(Check(head), HasSubstr("record head"));
+  EXPECT_THAT(Check(record), HasSubstr("record head"));
 }
 
 TEST_F(Checker, WhatFailsOnceIsReadAgain) {
   const PutRef put = host.Write(RandomText(prng, 5'000));
-  const RecordHead head = All(10)[0];
+  const LiveRecord record = All(10)[0];
   host.disk->Inject({.operation = MemoryOperation::kRead, .error = EIO});
-  EXPECT_EQ(Check(head), "OK");
+  EXPECT_EQ(Check(record), "OK");
   host.disk->Inject({.operation = MemoryOperation::kRead, .times = 2, .error = EIO});
-  EXPECT_THAT(Check(head), AllOf(HasSubstr("DATA_LOSS"), HasSubstr("EIO")));
-  EXPECT_EQ(Check(head), "OK");
+  EXPECT_THAT(Check(record), AllOf(HasSubstr("DATA_LOSS"), HasSubstr("EIO")));
+  EXPECT_EQ(Check(record), "OK");
 }
 
 TEST_F(Checker, APayloadThatWasFreedIsNoDamage) {
   const PutRef put = host.Write(RandomText(prng, 5'000));
-  const RecordHead head = All(10)[0];
+  const LiveRecord record = All(10)[0];
   host.disk->FlipStoredBit(PathOf(put->id), PlaceOf(put->id).offset + 70, 0);
   host.store->Free({&put->id, 1});
-  EXPECT_THAT(Check(head), HasSubstr("NOT_FOUND"));
+  EXPECT_THAT(Check(record), HasSubstr("NOT_FOUND"));
 }
 
 }  // namespace

@@ -107,9 +107,11 @@ class CrashRun {
  private:
   void Put() {
     auto known = std::make_shared<Known>();
-    known->put = StartPut(*host_.store,
-                          RandomText(prng_, 1 + prng_.Below(prng_.Below(4) > 0 ? 3'000 : 40'000)),
-                          1, [this, known] { known->acknowledged = events(); });
+    const std::string bytes =
+        RandomText(prng_, 1 + prng_.Below(prng_.Below(4) > 0 ? 3'000 : 40'000));
+    const size_t cold = prng_.Below(2) == 0 ? prng_.Below(bytes.size()) : 0;
+    known->put = StartPut(
+        *host_.store, bytes, 1, [this, known] { known->acknowledged = events(); }, cold);
     if (known->put != nullptr) known_.push_back(known);
   }
   void Free() {
@@ -128,7 +130,7 @@ class CrashRun {
         ids.push_back(known->put->id);
       }
     }
-    StartLoad(*host_.store, ids);
+    StartLoad(*host_.store, ids, prng_.Below(2) == 0 ? Parts::kHot : Parts::kAll);
   }
   void Step(uint64_t ms) {
     const uint64_t until = host_.time.now_ms() + ms;

@@ -33,13 +33,15 @@ struct Put {
 };
 using PutRef = std::shared_ptr<Put>;
 
-// A payload whose header is its first `header_bytes` bytes; none if there is no memory for it.
+// A payload whose header is its first `header_bytes` bytes, and whose cold part is its last
+// `cold_bytes`; none if there is no memory for it.
 inline PutRef StartPut(SegmentStore& store, std::string bytes, size_t header_bytes = 1,
-                       std::function<void()> answered = nullptr) {
-  if (!store.budget().TryReserve(PayloadBuilder::Footprint(bytes.size()))) return nullptr;
+                       std::function<void()> answered = nullptr, size_t cold_bytes = 0) {
+  const uint64_t hot_bytes = bytes.size() - cold_bytes;
+  if (!store.budget().TryReserve(PayloadBuilder::Footprint(hot_bytes, cold_bytes))) return nullptr;
   auto put = std::make_shared<Put>();
   put->bytes = std::move(bytes);
-  PayloadBuilder builder(&store.budget(), put->bytes.size());
+  PayloadBuilder builder(&store.budget(), hot_bytes, cold_bytes);
   builder.AppendHeader(std::string_view(put->bytes).substr(0, header_bytes));
   builder.Append(std::string_view(put->bytes).substr(header_bytes), 0);
   store.Finish({&builder, 1}, {&put->id, 1}, [put, answered](const absl::Status& status) {
@@ -67,9 +69,10 @@ struct Loaded {
 };
 using LoadedRef = std::shared_ptr<Loaded>;
 
-inline LoadedRef StartLoad(SegmentStore& store, std::vector<PayloadId> ids) {
+inline LoadedRef StartLoad(SegmentStore& store, const std::vector<PayloadId>& ids,
+                           Parts parts = Parts::kAll) {
   auto loaded = std::make_shared<Loaded>();
-  store.Load(std::move(ids), [loaded](absl::StatusOr<std::vector<PayloadView>> views) {
+  store.Load(ids, parts, [loaded](absl::StatusOr<std::vector<PayloadView>> views) {
     EXPECT_FALSE(loaded->answer.has_value());
     loaded->answer = views.status();
     if (views.ok()) loaded->views = *std::move(views);
@@ -128,14 +131,14 @@ class Host {
   }
 
   // What is written at once, to the end.
-  PutRef Write(std::string bytes) {
-    PutRef put = StartPut(*store, std::move(bytes));
+  PutRef Write(std::string bytes, size_t cold_bytes = 0) {
+    PutRef put = StartPut(*store, std::move(bytes), 1, nullptr, cold_bytes);
     Settle();
     EXPECT_TRUE(put != nullptr && put->ok());
     return put;
   }
-  LoadedRef Load(std::vector<PayloadId> ids) {
-    LoadedRef loaded = StartLoad(*store, std::move(ids));
+  LoadedRef Load(const std::vector<PayloadId>& ids, Parts parts = Parts::kAll) {
+    LoadedRef loaded = StartLoad(*store, ids, parts);
     Settle();
     return loaded;
   }

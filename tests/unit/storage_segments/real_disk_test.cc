@@ -53,12 +53,13 @@ class Running {
     return result.get_future().get();
   }
 
-  // Waits for memory, then for the disk.
-  PayloadId Write(const std::string& bytes) {
+  // Waits for memory, then for the disk. The last `cold` bytes are the cold part.
+  PayloadId Write(const std::string& bytes, uint64_t cold) {
+    const uint64_t hot = bytes.size() - cold;
     std::promise<void> admitted;
-    store.budget().Await(PayloadBuilder::Footprint(bytes.size()), 0, [&] { admitted.set_value(); });
+    store.budget().Await(PayloadBuilder::Footprint(hot, cold), 0, [&] { admitted.set_value(); });
     admitted.get_future().get();
-    PayloadBuilder builder(&store.budget(), bytes.size());
+    PayloadBuilder builder(&store.budget(), hot, cold);
     builder.Append(bytes, 0);
     PayloadId id;
     std::promise<absl::Status> answer;
@@ -72,7 +73,7 @@ class Running {
   // The crc of each.
   std::vector<uint32_t> Read(const std::vector<PayloadId>& ids) {
     std::promise<absl::StatusOr<std::vector<PayloadView>>> answer;
-    store.Load(ids, [&](auto views) { answer.set_value(std::move(views)); });
+    store.Load(ids, Parts::kAll, [&](auto views) { answer.set_value(std::move(views)); });
     const auto views = answer.get_future().get();
     EXPECT_TRUE(views.ok()) << views.status();
     std::vector<uint32_t> crcs;
@@ -136,7 +137,7 @@ class SegmentStoreOnDisk : public testing::TestWithParam<Case> {
         for (size_t k = next++; k < ids.size(); k = next++) {
           const std::string bytes = Payload(k);
           crcs[k] = Crc32c(bytes);
-          ids[k] = running.Write(bytes);
+          ids[k] = running.Write(bytes, k % 3 == 0 ? bytes.size() / 4 * 3 : 0);
         }
       });
     }

@@ -15,15 +15,29 @@ namespace {
 
 const SegmentName kName{.node = "node", .epoch = 1, .incarnation = 2, .number = 3};
 
-// One payload of five bytes, as in docs/formats/segment.md.
-std::string ExampleSegment() {
-  const std::string bytes = "hello";
+RecordHead HeadOf(const std::string& bytes, uint32_t segment, uint32_t header_bytes,
+                  PayloadId cold = {}) {
   const uint32_t crc = Crc32c(bytes);
-  const RecordHead head{.id = IdOf({.segment = 3, .offset = kSegmentPage, .check = FoldCrc(crc)}),
-                        .bytes = bytes.size(),
-                        .header_bytes = 2,
-                        .crc = crc};
-  std::string file = EncodeSegmentHeader({.cluster = "example", .name = kName, .nonce = 77});
+  return {.id = IdOf({.segment = segment, .offset = kSegmentPage, .check = FoldCrc(crc)}),
+          .bytes = bytes.size(),
+          .header_bytes = header_bytes,
+          .crc = crc,
+          .cold = cold};
+}
+
+// Two parts of a payload, as in docs/formats/segment.md: five hot bytes, and six cold ones.
+const std::string kHotBytes = "hello", kColdBytes = " world";
+const RecordHead kColdHead = HeadOf(kColdBytes, 4, 0);
+const RecordHead kHotHead = HeadOf(kHotBytes, 3, 2, kColdHead.id);
+
+std::string ExampleSegment(Part part = Part::kHot) {
+  const bool hot = part == Part::kHot;
+  const std::string& bytes = hot ? kHotBytes : kColdBytes;
+  const RecordHead& head = hot ? kHotHead : kColdHead;
+  SegmentName name = kName;
+  name.number = hot ? 3 : 4;
+  std::string file =
+      EncodeSegmentHeader({.cluster = "example", .name = name, .nonce = 77, .part = part});
   file.resize(kSegmentPage + kRecordHeadBytes);
   EncodeRecordHead(head, file.data() + kSegmentPage);
   file += bytes;
@@ -51,19 +65,44 @@ std::vector<std::string> Scan(std::string_view file) {
   return found;
 }
 
+std::string Golden(const std::string& name) {
+  std::ifstream stream(FOREBAY_GOLDEN "/" + name, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+TEST(SegmentFormat, WritesAndReadsTheFilesOfVersion2) {
+  for (const Part part : {Part::kHot, Part::kCold}) {
+    const bool hot = part == Part::kHot;
+    const std::string file = Golden(hot ? "segment-v2.seg" : "segment-v2-cold.seg");
+    EXPECT_EQ(file, ExampleSegment(part));
+    const auto header = DecodeSegmentHeader(file);
+    ASSERT_TRUE(header.ok());
+    EXPECT_EQ(header->name.number, hot ? 3u : 4u);
+    EXPECT_EQ(header->part, part);
+    const auto trailer = TrailerOf(file);
+    ASSERT_TRUE(trailer.ok());
+    const auto index = DecodeSegmentIndex(
+        std::string_view(file).substr(trailer->index_offset, trailer->index_bytes()), *trailer,
+        header->name.number);
+    ASSERT_TRUE(index.ok());
+    EXPECT_EQ(index->records, std::vector<RecordHead>{hot ? kHotHead : kColdHead});
+    EXPECT_EQ(*DecodeRecordHead(std::string_view(file).substr(kSegmentPage)), index->records[0]);
+    EXPECT_EQ(Scan(file), std::vector<std::string>{hot ? kHotBytes : kColdBytes});
+  }
+}
+
 TEST(SegmentFormat, ReadsTheFilesOfVersion1) {
-  std::ifstream stream(FOREBAY_GOLDEN "/segment-v1.seg", std::ios::binary);
-  const std::string file{std::istreambuf_iterator<char>(stream), {}};
-  EXPECT_EQ(file, ExampleSegment());
+  const std::string file = Golden("segment-v1.seg");
   const auto header = DecodeSegmentHeader(file);
   ASSERT_TRUE(header.ok());
   EXPECT_EQ(header->name, kName);
+  EXPECT_EQ(header->part, Part::kHot);
   EXPECT_EQ(header->cluster, "example");
   EXPECT_EQ(header->nonce, 77u);
   const auto index = IndexOf(file);
   ASSERT_TRUE(index.ok());
   EXPECT_EQ(index->nonce, 77u);
-  ASSERT_EQ(index->records.size(), 1u);
+  EXPECT_EQ(index->records, std::vector<RecordHead>{HeadOf("hello", 3, 2)});
   EXPECT_EQ(*DecodeRecordHead(std::string_view(file).substr(kSegmentPage)), index->records[0]);
   EXPECT_EQ(Scan(file), std::vector<std::string>{"hello"});
 }
@@ -82,7 +121,7 @@ TEST(SegmentFormat, NoByteOfHeaderHeadAndFooterMayChange) {
       EXPECT_TRUE(Scan(view).empty()) << at;
     } else if (at < kSegmentPage + kRecordHeadBytes + 5) {
       EXPECT_TRUE(Scan(view).empty()) << at;
-    } else if (at >= index && (at < index + 16 || at >= file.size() - kSegmentTrailerBytes)) {
+    } else if (at >= index && (at < index + 24 || at >= file.size() - kSegmentTrailerBytes)) {
       EXPECT_FALSE(IndexOf(view).ok()) << at;
     }
   }
