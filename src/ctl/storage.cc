@@ -51,6 +51,12 @@ void PrintPayloads(const v1::GetStorageResponse& s, std::ostream& out) {
                    " dead: ", BytesText(g.file_bytes()), ", live ", BytesText(g.live_bytes()),
                    Share(g.live_bytes(), g.file_bytes()), ", pinned ", BytesText(g.pinned_bytes())),
       out);
+  if (g.cold_live_bytes() > 0) {
+    Line("cold",
+         absl::StrCat(BytesText(g.cold_live_bytes()), " of it in cold columns, ",
+                      BytesText(g.cold_cached_bytes()), " of those in memory"),
+         out);
+  }
   Line("writing",
        absl::StrCat(BytesText(g.waiting_bytes()), " wait to be synced; ", g.failed_writes(),
                     " writes failed, ", g.abandoned_writes(), " were given up"),

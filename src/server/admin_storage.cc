@@ -58,6 +58,8 @@ void Fill(const storage::StoreUse& use, v1::SegmentState* out) {
   out->set_damaged(use.damaged);
   out->set_evicted_bytes(use.evicted_bytes);
   out->set_read_back_bytes(use.read_back_bytes);
+  out->set_cold_live_bytes(use.cold_live_bytes);
+  out->set_cold_cached_bytes(use.cold_resident_bytes);
 }
 
 void Fill(const Observation& seen, v1::GetStorageResponse* out) {

@@ -192,9 +192,10 @@ void AddStorage(const StorageFacts& storage, MetricFamilies* out) {
     out->Gauge("forebay_store_segments", "Files of rollouts.", D(count), {{"state", state}});
   }
   const std::pair<const char*, uint64_t> bytes[] = {
-      {"file", use.file_bytes},     {"live", use.live_bytes},
-      {"pinned", use.pinned_bytes}, {"resident", use.resident_bytes},
-      {"wanted", use.wanted_bytes}, {"waiting", use.waiting_bytes}};
+      {"file", use.file_bytes},           {"live", use.live_bytes},
+      {"pinned", use.pinned_bytes},       {"resident", use.resident_bytes},
+      {"wanted", use.wanted_bytes},       {"waiting", use.waiting_bytes},
+      {"cold_live", use.cold_live_bytes}, {"cold_resident", use.cold_resident_bytes}};
   for (const auto& [kind, count] : bytes) {
     out->Gauge("forebay_store_bytes", "Bytes of the store of rollouts.", D(count),
                {{"kind", kind}});

@@ -456,6 +456,8 @@ class SegmentState(Message):
     damaged: int = uint64(10)
     evicted_bytes: int = uint64(11)
     read_back_bytes: int = uint64(12)
+    cold_live_bytes: int = uint64(13)
+    cold_cached_bytes: int = uint64(14)
 
 
 class GetStorageResponse(Message):
