@@ -64,6 +64,7 @@ class Crash:
             **self.base,
             "storage.io": self.rng.choice(["auto", "auto", "threads"]),
             "storage.gc_grace_ms": self.rng.choice(["0", "500"]),
+            "storage.cold_columns": self.rng.choice(["text", ""]),
             "renew.interval_ms": "1000",
         }
 
