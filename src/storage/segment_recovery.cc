@@ -87,6 +87,10 @@ class SegmentLook : public std::enable_shared_from_this<SegmentLook> {
 
   void TakeHeader(std::string_view bytes) {
     const auto header = DecodeSegmentHeader(bytes);
+    // Of a later version: who wrote it can read it.
+    if (absl::IsUnimplemented(header.status())) {
+      return Answer(absl::UnimplementedError(absl::StrCat(path, ": ", header.status().message())));
+    }
     if (!header.ok()) return LoseAll(absl::StrCat(path, ": ", header.status().message()));
     if (!(header->name == name) || header->cluster != cluster_) {
       return LoseAll(absl::StrCat(path, ": the header is of cluster '", header->cluster, "', file ",

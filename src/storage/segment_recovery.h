@@ -34,9 +34,10 @@ struct StoreRecovery {
   uint32_t last_number = 0;       // the highest that any file or payload has
 };
 
-// `done` is called once. An error of the disk other than a missing file ends it: nothing is known
-// to be lost then. Nor is it when the whole folder is missing, though payloads are live: DataLoss.
-// Fills the table, which is empty before. The disk outlives it.
+// `done` is called once. An error of the disk other than a missing file ends it, and so does a file
+// of a format that is not known: nothing is known to be lost then. Nor is it when the whole folder
+// is missing, though payloads are live: DataLoss. Fills the table, which is empty before. The disk
+// outlives it.
 void RecoverSegments(io::Disk* disk, const SegmentStoreOptions& options, std::string folder,
                      std::shared_ptr<SegmentTable> table, std::vector<PayloadId> live,
                      io::Disk::DoneWith<StoreRecovery> done);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/crc32c.h"
 #include "tests/unit/storage_segments/host.h"
 
 namespace forebay::storage {
@@ -251,6 +252,35 @@ TEST_F(ColdRecovery, PayloadsWhoseColdFileIsGoneAreLost) {
   }
   // The number is not given again.
   EXPECT_EQ(recovery.last_number, 2u);
+}
+
+TEST_F(ColdRecovery, AFileOfALaterFormatEndsItAndCostsNothing) {
+  for (int i = 0; i < 3; ++i) puts.push_back(Write());
+  const std::string path = PathOf(ColdOf(puts[0]));
+  host.store = nullptr;
+  // The version lies behind the magic; the crc ends the page.
+  std::string page = EncodeSegmentHeader({.cluster = host.options.cluster,
+                                          .name = {.node = host.options.node, .number = 1},
+                                          .nonce = 1,
+                                          .part = Part::kCold});
+  page[8] = 3;
+  const uint32_t crc = Crc32c(std::string_view(page).substr(0, kSegmentPage - 4));
+  std::copy_n(reinterpret_cast<const char*>(&crc), 4, page.data() + kSegmentPage - 4);
+  stranger.Open(path, {.mode = io::OpenMode::kWrite}, [&](absl::StatusOr<io::FileRef> file) {
+    ASSERT_TRUE(file.ok());
+    stranger.Write(*file, 0, {{page.data(), page.size()}},
+                   [](const absl::Status& status) { EXPECT_TRUE(status.ok()) << status; });
+  });
+  host.time.Advance(100);
+  after = Reopened();
+  std::vector<PayloadId> ids;
+  for (const PutRef& put : puts) ids.push_back(put->id);
+  const auto result = after->StartRecovery(ids);
+  ASSERT_TRUE(result.has_value());
+  EXPECT_EQ(result->status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(result->status().ToString(), AllOf(HasSubstr(path), HasSubstr("format version 3")));
+  EXPECT_EQ(after->store->use().payloads, 0u);
+  EXPECT_EQ(after->Files().size(), 2u);
 }
 
 TEST_F(ColdRecovery, WhatNoLivePayloadNamesIsGarbage) {
