@@ -377,7 +377,7 @@ class Recovery : public std::enable_shared_from_this<Recovery> {
       for (Restored& segment : restored_) {
         if (segment.part != part) continue;
         table_->Restore(segment.number, part, std::move(segment.path), segment.file_bytes,
-                        std::move(segment.live), options_.now_ms());
+                        segment.live, options_.now_ms());
       }
     }
     done_(std::move(result_));

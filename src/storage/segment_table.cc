@@ -130,7 +130,7 @@ void SegmentTable::CloseSegment(uint32_t number, uint64_t file_bytes, uint64_t n
 }
 
 void SegmentTable::Restore(uint32_t number, Part part, std::string path, uint64_t file_bytes,
-                           std::vector<RecordHead> live, uint64_t now_ms) {
+                           const std::vector<RecordHead>& live, uint64_t now_ms) {
   MutexLock lock(&mutex_);
   Segment& segment = segments_[number];
   newest_ = std::max(newest_, number);

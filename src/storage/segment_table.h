@@ -83,7 +83,7 @@ class SegmentTable {
   // A closed segment with what is live of it, in order of offset; those of cold parts first. Its
   // entry in the directory is durable.
   void Restore(uint32_t number, Part part, std::string path, uint64_t file_bytes,
-               std::vector<RecordHead> live, uint64_t now_ms);
+               const std::vector<RecordHead>& live, uint64_t now_ms);
 
   // --- for readers ---
   absl::Status Open(absl::Span<const PayloadId> ids, Parts parts, std::vector<PayloadView>* out);
