@@ -13,7 +13,36 @@ constexpr std::array<char, kSegmentPage> kZeros{};
 
 bool IsPaged(const BlockRef& block) { return block->size() >= Block::kPagedBytes; }
 
+WaitingPart Describe(const PayloadBuilder& builder, Part part,
+                     const std::shared_ptr<FinishTicket>& ticket, size_t index) {
+  WaitingPart waiting;
+  waiting.ticket = ticket;
+  waiting.index = index;
+  waiting.head.bytes = builder.bytes(part);
+  waiting.head.header_bytes = part == Part::kHot ? builder.header_bytes() : 0;
+  waiting.head.crc = builder.Crc(part);
+  return waiting;
+}
+
 }  // namespace
+
+WaitingPart Take(PayloadBuilder& builder, const std::shared_ptr<FinishTicket>& ticket,
+                 size_t index) {
+  WaitingPart hot = Describe(builder, Part::kHot, ticket, index);
+  const bool has_cold = builder.bytes(Part::kCold) > 0;
+  WaitingPart cold;
+  if (has_cold) cold = Describe(builder, Part::kCold, ticket, index);
+  const PayloadBuilder::Blocks blocks = builder.Take();
+  for (BlockRef& block : blocks.hot) hot.blocks.push_back(std::move(block));
+  if (!has_cold) return hot;
+  for (BlockRef& block : blocks.cold) cold.blocks.push_back(std::move(block));
+  cold.hot = std::make_unique<WaitingPart>(std::move(hot));
+  return cold;
+}
+
+uint64_t BytesOf(const WaitingPart& part) {
+  return part.head.bytes + (part.hot != nullptr ? part.hot->head.bytes : 0);
+}
 
 void SegmentBatch::AddBytes(std::string bytes) {
   FOREBAY_CHECK(bytes.size() % kSegmentPage == 0 && end_ % kSegmentPage == 0);

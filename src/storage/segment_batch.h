@@ -39,6 +39,12 @@ struct WaitingPart {
   std::unique_ptr<WaitingPart> hot;
 };
 
+// What of a payload is written first; takes its blocks.
+WaitingPart Take(PayloadBuilder& builder, const std::shared_ptr<FinishTicket>& ticket,
+                 size_t index);
+// With the part that follows it.
+uint64_t BytesOf(const WaitingPart& part);
+
 // Aligned memory of a fixed size.
 class WriteBuffer {
  public:

@@ -23,36 +23,6 @@ std::string KindOf(const absl::Status& status) {
 
 absl::Status Closed() { return absl::UnavailableError("the segment store is closed"); }
 
-WaitingPart Describe(const PayloadBuilder& builder, Part part,
-                     const std::shared_ptr<FinishTicket>& ticket, size_t index) {
-  WaitingPart waiting;
-  waiting.ticket = ticket;
-  waiting.index = index;
-  waiting.head.bytes = builder.bytes(part);
-  waiting.head.header_bytes = part == Part::kHot ? builder.header_bytes() : 0;
-  waiting.head.crc = builder.Crc(part);
-  return waiting;
-}
-
-// The part of a payload that is written first.
-WaitingPart Take(PayloadBuilder& builder, const std::shared_ptr<FinishTicket>& ticket,
-                 size_t index) {
-  WaitingPart hot = Describe(builder, Part::kHot, ticket, index);
-  const bool has_cold = builder.bytes(Part::kCold) > 0;
-  WaitingPart cold;
-  if (has_cold) cold = Describe(builder, Part::kCold, ticket, index);
-  const PayloadBuilder::Blocks blocks = builder.Take();
-  for (BlockRef& block : blocks.hot) hot.blocks.push_back(std::move(block));
-  if (!has_cold) return hot;
-  for (BlockRef& block : blocks.cold) cold.blocks.push_back(std::move(block));
-  cold.hot = std::make_unique<WaitingPart>(std::move(hot));
-  return cold;
-}
-
-uint64_t BytesOf(const WaitingPart& part) {
-  return part.head.bytes + (part.hot != nullptr ? part.hot->head.bytes : 0);
-}
-
 bool Fits(const WaitingPart& part) {
   return part.head.bytes <= kPayloadBytesMax && (part.hot == nullptr || Fits(*part.hot));
 }
@@ -272,7 +242,7 @@ void SegmentWriter::AddUse(StoreUse* use) const {
 
 bool SegmentWriter::FillsLane(Part part, uint64_t opening) const {
   const Queue& waiting = QueueOf(part);
-  if (waiting.parts.empty() || room_bytes_ == 0) return false;
+  if (waiting.parts.empty() || !HasRoom(part)) return false;
   const uint64_t taken = opening * options_.write_bytes_max;
   if (waiting.bytes >= taken + options_.lane_bytes_min) return true;
   const uint64_t now = now_ms();
@@ -280,6 +250,10 @@ bool SegmentWriter::FillsLane(Part part, uint64_t opening) const {
            return lane.part == part && lane.stage == Stage::kWriting &&
                   now - lane.since_ms < options_.lane_patience_ms;
          });
+}
+
+bool SegmentWriter::HasRoom(Part part) const {
+  return room_bytes_ > (part == Part::kCold ? QueueOf(Part::kHot).bytes : 0);
 }
 
 bool SegmentWriter::NoneToCome(Part part) const {
@@ -318,7 +292,7 @@ void SegmentWriter::Pump(Actions* actions) {
 // No more new segments than what waits can use; in trouble one at a time, and not too often.
 bool SegmentWriter::MayOpen(Part part) const {
   const Queue& waiting = QueueOf(part);
-  if (waiting.parts.empty() || room_bytes_ == 0) return false;
+  if (waiting.parts.empty() || !HasRoom(part)) return false;
   const auto opening =
       static_cast<uint64_t>(std::count_if(lanes_.begin(), lanes_.end(), [part](const Lane& lane) {
         return lane.part == part && lane.stage == Stage::kOpening;

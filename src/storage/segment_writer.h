@@ -101,6 +101,8 @@ class SegmentWriter : public std::enable_shared_from_this<SegmentWriter> {
   bool FillsLane(Part part, uint64_t opening) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint64_t reserve() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool MayOpen(Part part) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What completes payloads comes before what begins some: the last room is for hot parts.
+  bool HasRoom(Part part) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether nothing of the kind waits, nor comes of what is being written.
   bool NoneToCome(Part part) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StartOpen(size_t lane, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -166,6 +166,41 @@ TEST_F(Cold, WhatIsNotStoredLeavesNoColdPartBehind) {
   EXPECT_EQ(after->store->store_use().live_bytes, 0u);
 }
 
+class ColdOnASmallDisk : public Cold {
+ protected:
+  static SegmentStoreOptions Small() {
+    SegmentStoreOptions options = Options();
+    options.reserve_bytes = 100'000;
+    options.write_bytes_max = 64 << 10;
+    return options;
+  }
+  ColdOnASmallDisk() : Cold(Small()) {}
+};
+
+TEST_F(ColdOnASmallDisk, WhatIsWrittenWhenTheDiskIsFullIsCompletedWhenThereIsRoom) {
+  host.volume->bytes_max = 1'000'000;
+  std::vector<PutRef> puts;
+  for (int i = 0; i < 60; ++i) {
+    puts.push_back(Start());
+    host.Advance(100);
+  }
+  host.Advance(2'000);
+  EXPECT_EQ(host.store->trouble().kind, "full");
+  EXPECT_LE(host.volume->used_bytes(), host.volume->bytes_max);
+  // Few have but a cold part there.
+  const auto answered = static_cast<uint64_t>(
+      std::count_if(puts.begin(), puts.end(), [](const PutRef& put) { return put->ok(); }));
+  EXPECT_GT(answered, 10u);
+  EXPECT_LE(host.store->store_use().cold_live_bytes, (answered + 2) * RecordBytes(kCold));
+  host.volume->bytes_max = 10'000'000;
+  host.Advance(2'000);
+  EXPECT_EQ(host.store->trouble().kind, "");
+  for (const PutRef& put : puts) {
+    ASSERT_TRUE(put->ok());
+    EXPECT_EQ(host.Read(put->id), put->bytes);
+  }
+}
+
 TEST_F(Cold, EverySegmentIsSealedWithItsIndex) {
   std::vector<PutRef> puts;
   for (int i = 0; i < 5; ++i) puts.push_back(Start());
