@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "tests/unit/server_control/daemon_client.h"
 
 namespace forebay::server {
@@ -19,6 +21,9 @@ class Fencing : public DaemonTest {
     attach.set_process(100);
     attach.mutable_mesh()->set_dp(1);
     Good<v1::AttachTrainerResponse>("TrainerService/AttachTrainer", attach);
+  }
+  static std::string IsOver(uint64_t generation) {
+    return absl::StrCat("10 generation ", generation, " is over; ", generation + 1, " began");
   }
   bool StepIsOpen() {
     return Good<v1::ListStepsResponse>("AdminService/ListSteps", v1::ListStepsRequest())
@@ -39,7 +44,7 @@ TEST_F(Fencing, EndsTheWaitForAStep) {
   Await([this] { return StepIsOpen(); });
   AttachAnother();
   waiting.join();
-  EXPECT_THAT(refused, HasSubstr("10 generation 1 is over; 2 began"));
+  EXPECT_THAT(refused, HasSubstr(IsOver(generation)));
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(40));
 }
 
@@ -58,7 +63,7 @@ TEST_F(Fencing, EndsTheWaitForScalars) {
   });
   AttachAnother();
   waiting.join();
-  EXPECT_THAT(refused, HasSubstr("10 generation 1 is over; 2 began"));
+  EXPECT_THAT(refused, HasSubstr(IsOver(generation)));
 }
 
 }  // namespace

@@ -99,7 +99,7 @@ TEST(Primary, WhatAnotherRunGaveOutIsALostLease) {
   }
   EXPECT_EQ(h.Push(leases[0], 1), PushResult::kAccepted);
   // The next hand-out of an attempt counts on.
-  h.Propose(Fail{kActor, {{leases[1].attempt, 700}}, "crashed"});
+  h.Propose(Fail{Harness::kActor, {{leases[1].attempt, 700}}, "crashed"});
   bool found = false;
   for (const Assignment& again : h.Leases(8)) {
     if (again.attempt != leases[1].attempt) continue;
