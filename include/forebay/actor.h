@@ -64,7 +64,7 @@ enum class PushResult : uint8_t {
   kAccepted = 1,
   kDuplicate = 2,  // it was in already
   kLate = 3,       // its group is complete: counted, not trained
-  kLeaseLost = 4,  // the attempt was handed out again
+  kLeaseLost = 4,  // the attempt was handed out again, or is of another run
   kStale = 6,      // of an abandoned branch, or over the lag limit
   kUnknown = 7,    // the daemon knows no such attempt
 };

@@ -185,7 +185,9 @@ TEST(FailureTest, ANewDaemonWithoutStateIsNoticed) {
   EXPECT_TRUE(held->assignments[0].stop().Wait(absl::Seconds(10) * Slowness()));
   // The attempts of both have one number; the old one is nobody's here.
   OwnRollout old(16, 2, 1);
-  EXPECT_FALSE(held->assignments[0].Push(old.rollout, {.timeout = absl::Seconds(20)}).ok());
+  const auto receipt = held->assignments[0].Push(old.rollout, {.timeout = absl::Seconds(20)});
+  ASSERT_TRUE(receipt.ok()) << receipt.status();
+  EXPECT_EQ(receipt->result, client::PushResult::kLeaseLost) << receipt->message;
   OwnRollout own(16, 1, 1);
   EXPECT_TRUE(next->assignments[0].Push(own.rollout).ok());
 }

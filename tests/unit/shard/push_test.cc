@@ -79,7 +79,7 @@ TEST(Push, TokensThatWereNeverGivenAreRefused) {
     RolloutMeta meta = h.Meta(a[0], 1);
     meta.lease.token = token;
     const PushOutcome outcome = h.Put({meta}).outcomes[0];
-    EXPECT_EQ(outcome.result, PushResult::kInvalid);
+    EXPECT_EQ(outcome.result, token == 0 ? PushResult::kInvalid : PushResult::kLeaseLost);
     EXPECT_STREQ(outcome.field, "token");
   }
   EXPECT_EQ(h.state.Hash(), hash);
