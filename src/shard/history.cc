@@ -80,8 +80,7 @@ History::Undone History::GoBack(StepId step, curriculum::Curriculum* curriculum)
                                                                          : curriculum::Estimates());
   }
   std::ranges::sort(undone.tasks);
-  const auto [first, last] = std::ranges::unique(undone.tasks);
-  undone.tasks.erase(first, last);
+  undone.tasks.erase(std::unique(undone.tasks.begin(), undone.tasks.end()), undone.tasks.end());
   return undone;
 }
 
