@@ -13,9 +13,9 @@ void Primary::Propose(uint64_t now_ms, Tag tag, Command command, Output* output)
   (void)now_ms;
   if (auto* commit = std::get_if<CommitStep>(&command)) {
     commit->retention_bytes_max = retention_bytes_max_;
-    commit->keep = keep_;
+    commit->keep = KeepNow();
   } else if (auto* checkpoint = std::get_if<CheckpointStep>(&command)) {
-    checkpoint->keep = keep_;
+    checkpoint->keep = KeepNow();
   }
   if (auto* attach = std::get_if<AttachTrainer>(&command)) {
     attach->first_generation = first_generation_;
@@ -79,15 +79,25 @@ void Primary::SetStoreFull(uint64_t now_ms, bool full) {
   store_full_ = full;
 }
 
+// One rollout that is kept holds its file: for a full store none is added.
+codec::KeepRule Primary::KeepNow() const {
+  return store_full_ ? codec::KeepRule{.bytes_max = keep_.bytes_max} : keep_;
+}
+
 void Primary::TrimRetained(uint64_t now_ms, Output* output) {
   if (trimming_) return;
   const uint64_t retained = state_.retained_bytes();
-  uint64_t most = retention_bytes_max_;
-  if (store_full_ && now_ms >= trim_due_ms_) most = std::min(most, retained / 2);
-  Command command = ledger::TrimRetained{most, keep_};
-  if (retained <= most || !state_.Check(command).ok()) return;
+  ledger::TrimRetained trim{retention_bytes_max_, KeepNow()};
+  const bool for_room = store_full_ && now_ms >= trim_due_ms_;
+  if (for_room) {
+    trim.bytes_max = std::min(trim.bytes_max, retained / 2);
+    trim.keep.bytes_max = std::min(trim.keep.bytes_max, kept_bytes_ / 2);
+  }
+  const bool of_kept = kept_bytes_ > trim.keep.bytes_max && (for_room || now_ms >= keep_due_ms_);
+  Command command = trim;
+  if ((retained <= trim.bytes_max && !of_kept) || !state_.Check(command).ok()) return;
   trimming_ = true;
-  trim_due_ms_ = now_ms + kTrimPauseMs;
+  trim_due_ms_ = keep_due_ms_ = now_ms + kTrimPauseMs;
   output->commands.emplace_back(0, std::move(command));
 }
 

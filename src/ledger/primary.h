@@ -57,8 +57,12 @@ class Primary {
   // Whether the store has no room for more payloads: while that lasts, committed steps let theirs
   // go, the older half of the bytes at a time.
   void SetStoreFull(uint64_t now_ms, bool full);
-  // Those that stay for people to look at, over all shards.
-  void SetKeep(const codec::KeepRule& keep) { keep_ = keep; }
+  // Those that stay for people to look at, over all shards; and of how many bytes there are some
+  // now. A full store lets the older half of these go too, and takes no more.
+  void SetKeep(const codec::KeepRule& keep, uint64_t kept_bytes) {
+    keep_ = keep;
+    kept_bytes_ = kept_bytes;
+  }
   // Memory for the payloads of rollouts; 0: no limit is known.
   void SetPayloadBytesMax(uint64_t bytes) { payload_bytes_max_ = bytes; }
   // Groups that the step waits for; when it counts tokens, by the size of those that it has.
@@ -103,6 +107,7 @@ class Primary {
   // Learns from a command what its shards were asked and have answered.
   void Account(const Command& command, const Effects& effects);
   void TrimRetained(uint64_t now_ms, Output* output);
+  codec::KeepRule KeepNow() const;
   // Asks for what the oldest hungry step lacks, as far as it is ready.
   void AskForGroups(uint64_t now_ms, Output* output);
   Ready ReadyFor(const Step& step, const Shard& shard) const;
@@ -128,6 +133,8 @@ class Primary {
   // A TrimRetained was put out and is not applied yet.
   bool trimming_ = false;
   codec::KeepRule keep_;
+  uint64_t kept_bytes_ = 0;
+  uint64_t keep_due_ms_ = 0;  // of the next trim for what is kept
   // A RequestGroups was put out and is not applied yet.
   bool asking_ = false;
 };

@@ -104,7 +104,8 @@ absl::Status State::Run(const TrimRetained& c, Tag tag, Effects* effects) {
     last = id;
   }
   SetKeep(c.keep);
-  if (last != StepId()) Release(last, effects);
+  // Shards that have no payloads to release trim what they keep.
+  Release(last, effects);
   Answer(tag, StatusReply{}, effects);
   return absl::OkStatus();
 }

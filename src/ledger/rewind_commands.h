@@ -35,11 +35,11 @@ struct Rewind {
   }
 };
 
-// The oldest committed steps whose payloads stay let them go, until no more than this stays: the
-// limit is lower now, or the store has no room.
+// The oldest committed steps whose payloads stay let them go, until no more than this stays, and so
+// do rollouts that are kept for people: the limit is lower now, or the store has no room.
 struct TrimRetained {
   uint64_t bytes_max = 0;
-  codec::KeepRule keep;  // of what goes
+  codec::KeepRule keep;
   template <class A>
   void Fields(A& a) {
     a(bytes_max, keep);

@@ -40,7 +40,7 @@ class DeadBytes {
   // Whether there is no room for more payloads on the disk.
   virtual bool StoreFull() const { return false; }
   // ... and which of their rollouts stay for people, of whom there are so many bytes now.
-  virtual codec::KeepRule Keep(uint64_t) const { return {}; }
+  virtual codec::KeepRule Keep(uint64_t) { return {}; }
 };
 
 }  // namespace forebay::node

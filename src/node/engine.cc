@@ -58,7 +58,7 @@ absl::Status Engine::Ledger::Begin(Journal* journal, LogPosition applied) {
   loop.emplace(&state, log.get(), this, applied);
   loop->primary().SetRetentionBytesMax(engine->dead_->RetentionBytesMax());
   loop->primary().SetFirstGeneration(FirstGeneration(engine->options_.run));
-  loop->primary().SetKeep(engine->dead_->Keep(0));
+  loop->primary().SetKeep(engine->dead_->Keep(0), 0);
   return absl::OkStatus();
 }
 
@@ -525,7 +525,7 @@ void Engine::TickAll() {
     ledger.SetStoreFull(now, dead_->StoreFull());
     uint64_t kept_bytes = 0;
     for (const auto& shard : shards_) kept_bytes += shard->kept_bytes;
-    ledger.SetKeep(dead_->Keep(kept_bytes));
+    ledger.SetKeep(dead_->Keep(kept_bytes), kept_bytes);
     TickShards(free_bytes, ledger.HeldBack(free_bytes));
     ledger_.loop->Tick(now);
     ledger_.EndWaits(now);

@@ -19,13 +19,12 @@ inline uint64_t PinnedBytesMax(uint64_t bytes_max, uint64_t segment_bytes, uint6
   return std::max({pinned_max, kSegmentsLeast * segment_bytes, live_bytes / 2});
 }
 
-// The configured limit; or, while too much is pinned, of what is kept now the part that would pin
-// as much as may be. The oldest go first, and with the last of them their files.
-inline uint64_t KeptBytesMax(uint64_t bytes_max, uint64_t kept_bytes, uint64_t pinned_bytes,
-                             uint64_t pinned_max) {
-  if (pinned_bytes <= pinned_max) return bytes_max;
+// Of what is kept, the part that would pin as much as may be; all while less is pinned. The oldest
+// go first, and with the last of them their files.
+inline uint64_t KeptBytesMax(uint64_t kept_bytes, uint64_t pinned_bytes, uint64_t pinned_max) {
+  if (pinned_bytes <= pinned_max) return kept_bytes;
   const double part = static_cast<double>(pinned_max) / static_cast<double>(pinned_bytes);
-  return std::min(bytes_max, static_cast<uint64_t>(static_cast<double>(kept_bytes) * part));
+  return static_cast<uint64_t>(static_cast<double>(kept_bytes) * part);
 }
 
 }  // namespace forebay::node

@@ -281,9 +281,7 @@ void RunStorage::Tick() {
   }
   if (now < look_due_ms_) return;
   look_due_ms_ = now + kLookMs;
-  const storage::StoreUse use = segments_->store_use();
-  pinned_bytes_ = use.pinned_bytes;
-  live_bytes_ = use.live_bytes;
+  BoundKept();
   LookForFiles();
 }
 
@@ -299,16 +297,22 @@ void RunStorage::LookAtTrouble() {
   trouble_kind_ = std::move(trouble.kind);
 }
 
-codec::KeepRule RunStorage::Keep(uint64_t kept_bytes) const {
-  codec::KeepRule rule;
-  {
-    MutexLock lock(&keep_mutex_);
-    rule = keep_;
-  }
-  if (StoreFull()) rule.bytes_max = 0;  // rollouts to come are worth more
-  const uint64_t pinned_max = node::PinnedBytesMax(rule.bytes_max, segment_bytes_, live_bytes_);
-  rule.bytes_max = node::KeptBytesMax(rule.bytes_max, kept_bytes, pinned_bytes_, pinned_max);
+codec::KeepRule RunStorage::Keep(uint64_t kept_bytes) {
+  MutexLock lock(&keep_mutex_);
+  kept_bytes_ = kept_bytes;
+  codec::KeepRule rule = keep_;
+  rule.bytes_max = std::min(rule.bytes_max, kept_bytes_bound_);
   return rule;
+}
+
+// Once for each look: what is kept and what that pins are of the same moment.
+void RunStorage::BoundKept() {
+  const storage::StoreUse use = segments_->store_use();
+  MutexLock lock(&keep_mutex_);
+  const uint64_t pinned_max = node::PinnedBytesMax(keep_.bytes_max, segment_bytes_, use.live_bytes);
+  kept_bytes_bound_ = use.pinned_bytes <= pinned_max
+                          ? UINT64_MAX
+                          : node::KeptBytesMax(kept_bytes_, use.pinned_bytes, pinned_max);
 }
 
 void RunStorage::LookForFiles() {

@@ -103,7 +103,7 @@ class RunStorage final : public node::DeadBytes {
   void SetRetentionBytesMax(uint64_t bytes) { retention_bytes_max_ = bytes; }
   bool StoreFull() const override { return segments_ != nullptr && segments_->full(); }
   // As the configuration says, or less, when what is kept holds too much of the disk.
-  codec::KeepRule Keep(uint64_t kept_bytes) const override;
+  codec::KeepRule Keep(uint64_t kept_bytes) override;
   uint64_t KeptBytesMax() const {
     MutexLock lock(&keep_mutex_);
     return keep_.bytes_max;
@@ -127,6 +127,7 @@ class RunStorage final : public node::DeadBytes {
   void LetContentsIn();
   // Whether what is written to still stands under its name.
   void LookForFiles();
+  void BoundKept();
   // Says in the log when the store's trouble begins, changes its kind or ends.
   void LookAtTrouble();
   void OnSnapshot(std::string_view machine, const absl::StatusOr<node::SnapshotTaken>& taken);
@@ -136,7 +137,8 @@ class RunStorage final : public node::DeadBytes {
   mutable Mutex keep_mutex_;
   codec::KeepRule keep_ ABSL_GUARDED_BY(keep_mutex_);
   const uint64_t segment_bytes_;
-  std::atomic<uint64_t> pinned_bytes_{0}, live_bytes_{0};  // at the last look
+  uint64_t kept_bytes_ ABSL_GUARDED_BY(keep_mutex_) = 0;
+  uint64_t kept_bytes_bound_ ABSL_GUARDED_BY(keep_mutex_) = UINT64_MAX;
   std::string directory_;
   std::vector<std::string> notes_;
   std::vector<std::string> losses_;  // acknowledged, and not found at the start

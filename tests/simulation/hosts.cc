@@ -257,7 +257,7 @@ void Node::LedgerHost::StartLoop() {
   codec::KeepRule keep = node->options_.keep;
   // A setting that was changed.
   if (keep.bytes_max > 0 && node->dice_->OneIn(4)) keep.bytes_max = node->dice_->Below(5'000);
-  loop->primary().SetKeep(keep);
+  loop->primary().SetKeep(keep, 0);
 }
 
 bool Node::LedgerHost::Restart(MachineDisk::CrashKind kind, bool flip) {

@@ -35,7 +35,7 @@ class History {
     h_.now += prng_.Below(100);
     h_.primary.SetRetentionBytesMax(prng_.Below(3) * 40'000);
     h_.primary.SetStoreFull(h_.now, prng_.Below(4) == 0);
-    h_.primary.SetKeep({0.5, prng_.Below(2) == 0, prng_.Below(3) * 4'000});
+    h_.primary.SetKeep({0.5, prng_.Below(2) == 0, prng_.Below(3) * 4'000}, prng_.Below(6'000));
     switch (prng_.Below(13)) {
       case 0:
       case 1:

@@ -56,11 +56,11 @@ TEST_F(RewindTest, CommittedStepsKeepTheirPlansUntilACheckpointCoversThem) {
 }
 
 TEST_F(RewindTest, EachMessageThatReleasesSaysWhatAShardKeepsForPeople) {
-  h.primary.SetKeep({0.5, true, 1'000});
+  h.primary.SetKeep({0.5, true, 1'000}, 0);
   h.Train(3);
   const codec::KeepRule share{0.5, true, 500};
   EXPECT_EQ(h.shards[0].Last<codec::StepCommitted>()->keep, share) << "of two shards";
-  h.primary.SetKeep({0.25, false, 100});
+  h.primary.SetKeep({0.25, false, 100}, 0);
   ASSERT_TRUE(Checkpoint(1).status.ok());
   const codec::KeepRule later{0.25, false, 50};
   EXPECT_EQ(h.shards[1].Last<codec::StepsCovered>()->keep, later);
@@ -85,7 +85,7 @@ TEST_F(RewindTest, ACheckpointThatChangesNothingChangesNoRule) {
   h.Train(2);
   ASSERT_TRUE(Checkpoint(2).status.ok());
   const uint64_t before = h.state.Hash();
-  h.primary.SetKeep({1, true, 1'000});
+  h.primary.SetKeep({1, true, 1'000}, 0);
   ASSERT_TRUE(Checkpoint(1).status.ok());
   EXPECT_EQ(h.state.Hash(), before);
 }
@@ -159,6 +159,50 @@ TEST_F(RewindTest, AFullStoreTakesTheOlderHalfAgainAndAgain) {
   EXPECT_THAT(tick(kTrimPauseMs, true), IsEmpty());
   EXPECT_THAT(tick(kTrimPauseMs, true), IsEmpty());
   EXPECT_EQ(h.state.counters().steps_released, 4u);
+}
+
+TEST_F(RewindTest, AFullStoreTakesTheOlderHalfOfWhatIsKeptForPeopleAndAddsNothing) {
+  h.primary.SetKeep({0.5, true, 10'000}, 8'000);
+  h.Train(2);
+  const auto tick = [&](uint64_t after_ms, bool full) {
+    h.now += after_ms;
+    h.primary.SetStoreFull(h.now, full);
+    h.Act([&](Output* output) { h.primary.Tick(h.now, output); });
+    const auto* released = h.shards[0].Last<codec::StepsReleased>();
+    return released == nullptr ? codec::KeepRule() : released->keep;
+  };
+  EXPECT_EQ(tick(kTrimPauseMs, false), codec::KeepRule());
+  EXPECT_EQ(tick(kTrimPauseMs, true), codec::KeepRule());  // it may be over soon
+  EXPECT_EQ(tick(kTrimPauseMs, true), (codec::KeepRule{0, false, 2'000})) << "a half, by shard";
+  h.primary.SetKeep({0.5, true, 10'000}, 4'000);
+  h.Train(1);
+  EXPECT_EQ(h.shards[0].Last<codec::StepCommitted>()->keep, (codec::KeepRule{0, false, 5'000}));
+  // Also with nothing left to release.
+  ASSERT_TRUE(Checkpoint(3).status.ok());
+  EXPECT_EQ(tick(kTrimPauseMs, true), (codec::KeepRule{0, false, 1'000}));
+  h.primary.SetKeep({0.5, true, 10'000}, 0);
+  const size_t before = h.shards[0].Count<codec::StepsReleased>();
+  tick(kTrimPauseMs, true);
+  EXPECT_EQ(h.shards[0].Count<codec::StepsReleased>(), before);
+  tick(0, false);
+  h.Train(1);
+  EXPECT_EQ(h.shards[0].Last<codec::StepCommitted>()->keep, (codec::KeepRule{0.5, true, 5'000}));
+}
+
+TEST_F(RewindTest, ALowerLimitOfWhatIsKeptForPeopleTakesHoldWithoutACommit) {
+  h.primary.SetKeep({0.5, true, 3'000}, 8'000);
+  h.Train(2);
+  const auto tick = [&](uint64_t after_ms) {
+    h.now += after_ms;
+    h.Act([&](Output* output) { h.primary.Tick(h.now, output); });
+    return h.shards[0].Count<codec::StepsReleased>();
+  };
+  EXPECT_EQ(tick(1), 1u);
+  EXPECT_EQ(h.shards[0].Last<codec::StepsReleased>()->keep, (codec::KeepRule{0.5, true, 1'500}));
+  EXPECT_THAT(h.shards[0].retained(), ElementsAre(1, 2)) << "they stay for a rewind";
+  EXPECT_EQ(tick(1), 1u) << "the shards say what they keep a moment later";
+  h.primary.SetKeep({0.5, true, 3'000}, 3'000);
+  EXPECT_EQ(tick(kTrimPauseMs), 1u);
 }
 
 TEST_F(RewindTest, AStepThatIsLargerThanTheLimitLosesItsPayloadsAtOnceAndTheOlderOnesWithIt) {
