@@ -175,13 +175,12 @@ bool PushFrameView::Field(Cursor& cursor, uint64_t tag) {
       payload_bytes_ = value;
       cursor.Advance(value, [this](std::string_view piece) { payload_.push_back(piece); });
       return true;
-    case 5: {
-      const std::string_view more = cursor.Contiguous(value, &copies_);
-      // A message that comes twice is merged: its bytes one after the other.
-      group_ = has_group_ ? copies_.emplace_back(std::string(group_).append(more)) : more;
+    case 5:
+      // protobuf would merge them.
+      if (has_group_) return Fail("group", "comes twice");
+      group_ = cursor.Contiguous(value, &copies_);
       has_group_ = true;
       return true;
-    }
     default:
       cursor.Advance(value, [](std::string_view) {});
       return true;

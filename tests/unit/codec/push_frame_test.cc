@@ -45,6 +45,18 @@ TEST(PushFrameView, UnderstandsFramesHoweverTheyAreCut) {
   }
 }
 
+// protobuf merges messages, but only such that are whole.
+TEST(PushFrameView, RefusesAGroupThatComesTwice) {
+  v1::PushFrame frame;
+  frame.mutable_group()->set_source("math");
+  const std::string bytes = frame.SerializeAsString() + frame.SerializeAsString();
+  PushFrameView view;
+  const std::string_view whole = bytes;
+  EXPECT_FALSE(view.Split({&whole, 1}));
+  EXPECT_EQ(view.error().field, "group");
+  EXPECT_EQ(view.error().message, "comes twice");
+}
+
 TEST(PushFrameView, DoesNotCopyPayload) {
   v1::PushFrame frame;
   frame.set_payload(std::string(1000, 'p'));
