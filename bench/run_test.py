@@ -133,7 +133,8 @@ class FakePrograms(Programs):
 
 def test_a_durable_push_is_held_to_the_lower_limit_of_each_round(tmp_path):
     fake = FakePrograms(tmp_path, ours=[9.0, 0.8, 0.9, 0.3], wire=[1.0, 2.0, 0.5], disk=[2.0, 1.0, 3.0])
-    (result,) = PushDurable().results(fake, limits_only=False)
+    (result,) = PushDurable(channels=4).results(fake, limits_only=False)
+    assert result.name == "push_durable_500k_4_channels"
     assert result.ratio == pytest.approx(0.8)  # of 0.8, 0.9 and 0.6
     assert (result.value, result.limit) == (0.8, 1.0)
     assert result.command.startswith("bufferd --storage.directory=")

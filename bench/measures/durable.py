@@ -56,12 +56,15 @@ class Spill(Measure):
 
 class PushDurable(Measure):
     """Rollouts of 500 KB acknowledged when they are synced, against the lower of two limits: bare gRPC with copy and crc,
-    and the bare disk."""
+    and the bare disk. What one channel has in flight covers the wait for the disk's syncs in part only; that of four does."""
 
-    name = "push_durable_500k"
     at_least = 0.8
     window = 32
     memory = 2 << 30
+
+    def __init__(self, channels: int):
+        self.name = "push_durable_500k" if channels == 1 else f"push_durable_500k_{channels}_channels"
+        self.channels = channels
 
     def results(self, programs: Programs, limits_only: bool) -> list[Result]:
         rounds = programs.settings.rounds
@@ -77,7 +80,7 @@ class PushDurable(Measure):
             for _ in range(rounds):
                 if not limits_only:
                     ours.append(self.push(programs, server))
-                wire.append(programs.bench(limit_server, "limit", script=script, window=self.window))
+                wire.append(programs.bench(limit_server, "limit", script=script, channels=self.channels, window=self.window))
                 disk.append(bare_disk(programs, folder))
         limits = [min(a["gb_per_s"], b["write"]) for a, b in zip(wire, disk, strict=True)]
         details = {"limit_grpc": median_of(wire, "gb_per_s"), "limit_disk": median_of(disk, "write"),
@@ -91,7 +94,7 @@ class PushDurable(Measure):
         return [result]
 
     def push(self, programs: Programs, server: Server) -> dict:
-        return programs.bench(server, "push", rollout_bytes=ROLLOUT_BYTES, window=self.window)
+        return programs.bench(server, "push", rollout_bytes=ROLLOUT_BYTES, channels=self.channels, window=self.window)
 
 
 class FetchCold(Measure):
@@ -219,4 +222,4 @@ class PeakOfMemory(Measure):
                        details={"peak_rss_bytes": run["server_peak_rss_bytes"], "gb_per_s": run["gb_per_s"]})]
 
 
-MEASURES = [Spill(), PushDurable(), FetchCold(), SnapshotPause(), Recovery(), PeakOfMemory()]
+MEASURES = [Spill(), PushDurable(channels=1), PushDurable(channels=4), FetchCold(), SnapshotPause(), Recovery(), PeakOfMemory()]
