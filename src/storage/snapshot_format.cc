@@ -54,7 +54,9 @@ absl::StatusOr<SnapshotHead> DecodeSnapshotHead(std::string_view bytes) {
   if (format != kSnapshotFormat) return Mismatch("the format", format, kSnapshotFormat);
   if (crc != HeadCrc(bytes)) return Mismatch("the crc of the head", crc, HeadCrc(bytes));
   reader(head.position, head.epoch, head.incarnation, head.machine);
-  if (!reader.ok() || head.machine.size() > kMachineBytesMax) {
+  // Behind the name there is nothing.
+  const bool fits = reader.ok() && head.machine.size() <= kMachineBytesMax;
+  if (!fits || EncodeSnapshotHead(head) != bytes) {
     return absl::DataLossError("the head contradicts itself");
   }
   return head;
