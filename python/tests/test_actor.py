@@ -434,7 +434,11 @@ def test_a_push_has_a_deadline_and_can_be_cancelled(scripted):
     assert asyncio.run(work_on(scripted.connect(), 2, body)) == ["deadline", "cancelled"]
 
 
-def test_a_failed_attempt_leaves_the_actor_running_and_a_broken_helper_ends_it(scripted):
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("of the task", "ValueError: of the task"), ("no unicode \udce9", "ValueError: no unicode ?")],
+)
+def test_a_failed_attempt_leaves_the_actor_running_and_a_broken_helper_ends_it(scripted, text, reason):
     scripted.assign(2)
 
     async def main():
@@ -443,7 +447,7 @@ def test_a_failed_attempt_leaves_the_actor_running_and_a_broken_helper_ends_it(s
         async def work(a):
             async with a:
                 if a.attempt == 0:
-                    raise ValueError("of the task")
+                    raise ValueError(text)
                 await a.push(rollout(), reward=1)
             raise RuntimeError("of the program")
 
@@ -452,6 +456,7 @@ def test_a_failed_attempt_leaves_the_actor_running_and_a_broken_helper_ends_it(s
 
     with pytest.raises(RuntimeError, match="of the program"):
         asyncio.run(main())
+    assert [request.reason for request in scripted.requests("Fail")] == [reason]
 
 
 def test_the_blocking_twin(scripted):

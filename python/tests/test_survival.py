@@ -1,6 +1,5 @@
 """Threads that serve everybody outlive what is wrong with one request, one answer or one text."""
 
-import asyncio
 import os
 
 import forebay as fb
@@ -36,27 +35,6 @@ def test_an_adoption_with_a_negative_time_is_the_callers_error(scripted):
 def test_an_actor_that_no_request_can_name_says_so_instead_of_waiting(scripted, options):
     with pytest.raises(fb.InvalidRequest, match="cannot be encoded"):
         scripted.connect().sync.actor(**options).next(timeout=20)
-
-
-def test_text_that_is_no_unicode_is_reported_all_the_same(scripted):
-    scripted.assign(2)
-
-    async def main():
-        run = scripted.connect()
-
-        async def work(a):
-            async with a:
-                if a.attempt == 0:
-                    raise ValueError("the model said \udce9")
-                await a.push(rollout(), reward=1)
-            raise RuntimeError("of the program")
-
-        async for a in run.actor("env", slots=1):
-            run.spawn(work(a))
-
-    with pytest.raises(RuntimeError, match="of the program"):  # only after the second attempt
-        asyncio.run(main())
-    assert [request.reason for request in scripted.requests("Fail")] == ["ValueError: the model said ?"]
 
 
 def test_text_is_cut_between_characters():
