@@ -136,7 +136,11 @@ absl::Status RunStorage::OpenDirectory(const node::Config& config, const Failed&
                                    .reserve_bytes = config.storage_reserve_bytes,
                                    .gc_grace_ms = config.storage_gc_grace_ms,
                                    .write_deadline_ms = config.storage_write_deadline_ms,
-                                   .now_ms = node::Engine::NowMs});
+                                   .now_ms = node::Engine::NowMs,
+                                   .after = [this](uint64_t delay_ms, std::function<void()> work) {
+                                     timer_.After(delay_ms, std::move(work));
+                                   }});
+  timer_.Start();
   segments_ = store.get();
   payloads_ = std::move(store);
   return absl::OkStatus();

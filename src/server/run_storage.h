@@ -29,6 +29,7 @@
 #include "node/engine.h"
 #include "node/serial.h"
 #include "server/storage_files.h"
+#include "server/ticker.h"
 #include "storage/content_log.h"
 #include "storage/content_store.h"
 #include "storage/payload_store.h"
@@ -144,6 +145,7 @@ class RunStorage final : public node::DeadBytes {
   std::vector<std::string> losses_;  // acknowledged, and not found at the start
   std::vector<storage::LostPayload> lost_;
   // Disks go last: they wait for what is under way.
+  Ticker timer_;  // of the segment store
   std::unique_ptr<io::Disk> log_disk_, segment_disk_;
   std::optional<node::DataDirectory> data_;
   storage::ContentStore contents_;

@@ -1,11 +1,14 @@
-// One thread that calls closures again and again, for what must be looked at although nobody calls.
+// One thread that calls closures again and again, for what must be looked at although nobody calls,
+// and others once, a while later.
 //
-// Add before Start. Closures run on the ticker's thread, one after another, and must not block for
-// long. Start and Stop once; what the closures use outlives Stop.
+// Add before Start; After at any time, from any thread. Closures run on the ticker's thread, one
+// after another, and must not block for long. Start and Stop once; what the closures use outlives
+// Stop, which drops what was not due yet.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -23,6 +26,7 @@ class Ticker {
   void Add(uint64_t interval_ms, Work work) {
     entries_.push_back({interval_ms, 0, std::move(work)});
   }
+  void After(uint64_t delay_ms, std::function<void()> work);
   void Start();
   void Stop();
 
@@ -33,11 +37,16 @@ class Ticker {
     Work work;
   };
   void Run();
+  // Takes what is due; otherwise tells when something will be, if that is before `next_ms`.
+  std::vector<std::function<void()>> TakeDue(uint64_t now_ms, uint64_t* next_ms);
 
   std::vector<Entry> entries_;
   Mutex mutex_;
-  CondVar stop_;
+  CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  // By when they are due.
+  std::multimap<uint64_t, std::function<void()>> once_ ABSL_GUARDED_BY(mutex_);
+  uint64_t wakes_ms_ ABSL_GUARDED_BY(mutex_) = 0;  // 0: at work
   std::thread thread_;
 };
 

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "base/crc32c.h"
 
 namespace forebay::storage {
 namespace {
@@ -69,23 +68,16 @@ void SegmentBatch::Add(WaitingPart part) {
   EncodeRecordHead(part.head, heads_.back()->data());
   pieces_.push_back({{heads_.back()->data(), kRecordHeadBytes}});
   for (const BlockRef& block : part.blocks) {
-    pieces_.push_back(
-        {{block->data(), block->size()}, parts.size(), IsPaged(block) ? block.get() : nullptr});
+    pieces_.push_back({{block->data(), block->size()}, IsPaged(block) ? block.get() : nullptr});
   }
-  pieces_.back().last = true;
   AddPadding(RecordBytes(part.head.bytes) - kRecordHeadBytes - part.head.bytes);
   end_ = place + RecordBytes(part.head.bytes);
   parts.push_back(std::move(part));
-  damaged_.push_back(false);
 }
 
-void SegmentBatch::Copy(Write* write, std::string_view bytes, bool checked) {
+void SegmentBatch::Copy(Write* write, std::string_view bytes) {
   char* const to = buffer.data() + copied_;
-  if (checked) {
-    crc_ = CopyCrc32c(to, bytes.data(), bytes.size(), crc_);
-  } else {
-    std::memcpy(to, bytes.data(), bytes.size());
-  }
+  std::memcpy(to, bytes.data(), bytes.size());
   // Between two pieces that are not copied, one piece of the buffer.
   auto& pieces = write->pieces;
   if (pieces.empty() || pieces.back().data + pieces.back().size != to) pieces.push_back({to, 0});
@@ -99,19 +91,15 @@ void SegmentBatch::AddTo(Write* write, const Piece& piece) {
                     in_piece_ % kSegmentPage == 0 && write->bytes % kSegmentPage == 0;
   if (lent) {
     bytes = bytes.substr(0, bytes.size() / kSegmentPage * kSegmentPage);
-    crc_ = Crc32c(bytes, crc_);
     write->pieces.push_back({bytes.data(), bytes.size()});
     piece.block->Ref();
     held_.push_back(BlockRef::Adopt(piece.block));
   } else {
-    Copy(write, bytes, piece.part != SIZE_MAX);
+    Copy(write, bytes);
   }
   write->bytes += bytes.size();
   in_piece_ += bytes.size();
   if (in_piece_ < piece.bytes.size()) return;
-  if (piece.last) {
-    damaged_[piece.part] = std::exchange(crc_, 0) != parts[piece.part].head.crc;
-  }
   in_piece_ = 0;
   ++piece_;
 }
@@ -126,7 +114,7 @@ SegmentBatch::Write SegmentBatch::Next() {
   };
   while (piece_ < pieces_.size() && !full()) AddTo(&write, pieces_[piece_]);
   if (const size_t padding = RoundUp(write.bytes, kSegmentPage) - write.bytes; padding > 0) {
-    Copy(&write, {kZeros.data(), padding}, false);
+    Copy(&write, {kZeros.data(), padding});
     write.bytes += padding;
   }
   written_ += write.bytes;

@@ -2,7 +2,8 @@
 // another, or a segment's footer, as pieces of memory that the disk can take. Large payloads are
 // written from where they are; heads, ends and small payloads are copied into a buffer.
 //
-// Used by one thread at a time. The payloads' bytes are checked on the way.
+// Used by one thread at a time. The payloads' bytes were checked when they came, and carry their
+// checksum in the head: they are not read again here.
 #pragma once
 
 #include <array>
@@ -94,8 +95,6 @@ class SegmentBatch {
   Write Next();
   // Whether nothing comes next.
   bool AtEnd() const { return piece_ == pieces_.size(); }
-  // Parts whose bytes are not what they were when they came; known at the end.
-  const std::vector<bool>& damaged() const { return damaged_; }
 
   const size_t lane;
   const uint32_t segment;
@@ -111,29 +110,25 @@ class SegmentBatch {
  private:
   struct Piece {
     std::string_view bytes;
-    size_t part = SIZE_MAX;  // whose bytes these are
     Block* block = nullptr;  // whose these are, if it begins a page
-    bool last = false;       // of the part
   };
   // Where the part's head goes: to a page's end if its first block begins a page.
   uint64_t PlaceFor(const WaitingPart& part) const;
   void AddPadding(uint64_t bytes);
   // Adds the next bytes of a piece, from where they are if they fill pages there and in the file.
   void AddTo(Write* write, const Piece& piece);
-  void Copy(Write* write, std::string_view bytes, bool checked);
+  void Copy(Write* write, std::string_view bytes);
 
   const uint64_t begin_;
   uint64_t end_;
   std::vector<std::string> texts_;
   std::vector<std::unique_ptr<std::array<char, kRecordHeadBytes>>> heads_;
   std::vector<Piece> pieces_;
-  std::vector<bool> damaged_;
   size_t piece_ = 0;  // the next to write
   size_t in_piece_ = 0;
   size_t copied_ = 0;           // into the buffer, for the present write
   std::vector<BlockRef> held_;  // by the present write: the disk reads them
   uint64_t written_ = 0;
-  uint32_t crc_ = 0;  // of the part so far
 };
 
 }  // namespace forebay::storage

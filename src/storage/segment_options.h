@@ -33,6 +33,9 @@ struct SegmentStoreOptions {
   // so much: few large writes cost less than many small ones, and what came together lies together.
   uint64_t lane_bytes_min = uint64_t{1} << 20;
   uint64_t lane_patience_ms = 20;
+  // After a write of lane_bytes_min or more, so long at most until the next one: what comes as
+  // fast fills it meanwhile.
+  uint64_t gather_ms = 3;
   uint64_t write_bytes_max = uint64_t{4} << 20;
   uint32_t reads_max = 8;
   uint64_t read_bytes_max = uint64_t{4} << 20;
@@ -55,6 +58,8 @@ struct SegmentStoreOptions {
   uint64_t retry_least_ms = 100, retry_most_ms = 5'000;
 
   std::function<uint64_t()> now_ms;
+  // Runs a closure once, that much later, not from within the call; without it nothing is gathered.
+  std::function<void(uint64_t delay_ms, std::function<void()> work)> after;
 };
 
 struct StoreUse {

@@ -106,6 +106,7 @@ void SegmentWriter::Tick() {
   {
     MutexLock lock(&mutex_);
     GiveUpLate();
+    for (Queue& queue : waiting_) queue.gathers = false;
     Pump(&actions);
   }
   Run(std::move(actions));
@@ -243,6 +244,9 @@ void SegmentWriter::AddUse(StoreUse* use) const {
 bool SegmentWriter::FillsLane(Part part, uint64_t opening) const {
   const Queue& waiting = QueueOf(part);
   if (waiting.parts.empty() || !HasRoom(part)) return false;
+  if (waiting.gathers && waiting.bytes < options_.write_bytes_max && sealed_ == nullptr) {
+    return false;
+  }
   const uint64_t taken = opening * options_.write_bytes_max;
   if (waiting.bytes >= taken + options_.lane_bytes_min) return true;
   const uint64_t now = now_ms();
@@ -250,6 +254,24 @@ bool SegmentWriter::FillsLane(Part part, uint64_t opening) const {
            return lane.part == part && lane.stage == Stage::kWriting &&
                   now - lane.since_ms < options_.lane_patience_ms;
          });
+}
+
+void SegmentWriter::Gather(Part part, Actions* actions) {
+  if (options_.after == nullptr || options_.gather_ms == 0) return;
+  QueueOf(part).gathers = true;
+  actions->push_back([self = shared_from_this(), part] {
+    self->options_.after(self->options_.gather_ms, [self, part] { self->EndGathering(part); });
+  });
+}
+
+void SegmentWriter::EndGathering(Part part) {
+  Actions actions;
+  {
+    MutexLock lock(&mutex_);
+    QueueOf(part).gathers = false;
+    Pump(&actions);
+  }
+  Run(std::move(actions));
 }
 
 bool SegmentWriter::HasRoom(Part part) const {
@@ -383,6 +405,7 @@ void SegmentWriter::StartBatch(size_t lane, Actions* actions) {
     batch->Add(std::move(next));
     waiting.parts.pop_front();
   }
+  waiting.gathers = false;
   segment.end = batch->end();
   if (room_bytes_ != UINT64_MAX) {
     room_bytes_ -= std::min(room_bytes_, batch->end() - batch->begin());
@@ -481,6 +504,7 @@ void SegmentWriter::Ended(const BatchRef& batch, absl::Status status) {
       lane.segment->entry_synced = true;
       Succeeded(*batch, &actions);
       if (batch->seals) DropSegment(lane);
+      if (batch->end() - batch->begin() >= options_.lane_bytes_min) Gather(lane.part, &actions);
     } else {
       NoteFailure(status, lane.segment->path);
       if (closed_) {
@@ -496,21 +520,11 @@ void SegmentWriter::Ended(const BatchRef& batch, absl::Status status) {
 }
 
 void SegmentWriter::Succeeded(SegmentBatch& batch, Actions* actions) {
-  const auto damaged = absl::DataLossError("the payload's bytes changed in memory");
   std::vector<StoredPart> stored;
   stored.reserve(batch.parts.size());
-  for (size_t i = 0; i < batch.parts.size(); ++i) {
-    if (batch.damaged()[i]) continue;
-    WaitingPart& part = batch.parts[i];
-    stored.push_back({part.head, std::move(part.blocks)});
-  }
+  for (WaitingPart& part : batch.parts) stored.push_back({part.head, std::move(part.blocks)});
   if (!stored.empty()) table_->Add(batch.segment, std::move(stored), batch.end());
-  for (size_t i = 0; i < batch.parts.size(); ++i) {
-    WaitingPart& part = batch.parts[i];
-    if (batch.damaged()[i]) {
-      GiveUp(part, damaged, actions);
-      continue;
-    }
+  for (WaitingPart& part : batch.parts) {
     unsafe_bytes_ -= part.head.bytes;
     if (part.hot == nullptr) {
       part.ticket->ids[part.index] = part.head.id;

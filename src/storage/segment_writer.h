@@ -84,6 +84,7 @@ class SegmentWriter : public std::enable_shared_from_this<SegmentWriter> {
   struct Queue {
     std::deque<WaitingPart> parts;
     uint64_t bytes = 0;
+    bool gathers = false;  // more is likely to come at once: see SegmentStoreOptions::gather_ms
   };
 
   uint64_t now_ms() const { return options_.now_ms(); }
@@ -97,6 +98,9 @@ class SegmentWriter : public std::enable_shared_from_this<SegmentWriter> {
   void Run(Actions actions);
   // Gives work to idle lanes.
   void Pump(Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Lets more come before the next write of the part.
+  void Gather(Part part, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndGathering(Part part);
   // Whether what waits is worth a further lane, after so many that are opening.
   bool FillsLane(Part part, uint64_t opening) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint64_t reserve() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

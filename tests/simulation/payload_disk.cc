@@ -66,7 +66,11 @@ void PayloadDisk::Begin() {
   store.read_bytes_max = dice_.Between(1, 8) * page;
   store.gc_grace_ms = dice_.Below(5'000);
   store.write_deadline_ms = dice_.Between(1'000, 10'000);
+  store.gather_ms = dice_.Below(5);
   store.now_ms = [this] { return queue_.now_ms() + recovery_.now_ms(); };
+  store.after = [this](uint64_t delay_ms, std::function<void()> work) {
+    Later(delay_ms, std::move(work));
+  };
   store_ = std::make_unique<storage::SegmentStore>(disk_.get(), store);
 }
 

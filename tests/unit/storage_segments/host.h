@@ -90,6 +90,7 @@ class Host {
     this->options.directory = "/data";
     this->options.cluster = "test";
     this->options.now_ms = [this] { return time.now_ms(); };
+    this->options.after = time.time().after;
     disk = std::make_unique<io::MemoryDisk>(this->volume, time.time(), disk_options);
     store = std::make_unique<SegmentStore>(disk.get(), this->options);
   }

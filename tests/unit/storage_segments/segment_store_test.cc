@@ -114,6 +114,47 @@ TEST(SegmentStore, LittleDoesNotWaitLongForAWriteInFlight) {
   EXPECT_TRUE(slow->ok());
 }
 
+TEST(SegmentStore, AfterALargeWriteTheNextOneWaitsUntilItIsFullOrAMomentHasPassed) {
+  SegmentStoreOptions options = Small();
+  options.lane_bytes_min = 30'000;
+  options.write_bytes_max = 64 << 10;
+  options.gather_ms = 5;
+  Host host(options, nullptr, {.delay_least_ms = 1, .delay_most_ms = 1});
+  host.Recover();
+  Prng prng(1);
+  const auto writes = [&] { return host.disk->use().in_flight; };
+  const auto write_much = [&] {
+    const PutRef much = StartPut(*host.store, RandomText(prng, 30'000));
+    for (int i = 0; i < 100 && !much->ok(); ++i) host.time.Advance(1);
+    ASSERT_TRUE(much->ok());
+    ASSERT_EQ(writes(), 0u);
+  };
+  host.Write(RandomText(prng, 100));
+  const PutRef alone = StartPut(*host.store, RandomText(prng, 100));
+  EXPECT_EQ(writes(), 1u);  // little came before
+  host.Settle();
+  write_much();
+  const PutRef little = StartPut(*host.store, RandomText(prng, 100));
+  host.time.Advance(4);
+  EXPECT_EQ(writes(), 0u);
+  const PutRef with_it = StartPut(*host.store, RandomText(prng, 100));
+  host.time.Advance(1);
+  EXPECT_EQ(writes(), 1u);
+  host.time.Advance(3);
+  EXPECT_TRUE(little->ok() && with_it->ok());
+  write_much();
+  const PutRef full = StartPut(*host.store, RandomText(prng, 64 << 10));
+  EXPECT_EQ(writes(), 1u);
+  host.Settle();
+  write_much();
+  StartPut(*host.store, RandomText(prng, 100));
+  EXPECT_EQ(writes(), 0u);
+  host.store->Seal([] {});
+  EXPECT_EQ(writes(), 1u);
+  host.Settle();
+  EXPECT_EQ(host.store->store_use().waiting_bytes, 0u);
+}
+
 TEST(SegmentStore, WritesLargePayloadsFromWhereTheyAreBetweenSmallOnes) {
   SegmentStoreOptions options = Small();
   options.bytes_max = uint64_t{64} << 20;
