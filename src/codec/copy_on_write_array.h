@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "base/check.h"
 #include "codec/archive.h"
 #include "codec/snapshot_parts.h"
@@ -87,17 +88,19 @@ class CopyOnWriteArray {
   // they were. It does not touch them when it is made: that would take as long as they are many.
   struct Frozen {
     Frozen(const std::vector<Chunk>* chunks, std::shared_ptr<CopyCount> count)
-        : in_array(chunks), copied(chunks->size()), copies(std::move(count)) {}
-    bool Needs(size_t c) const { return c >= done && c < copied.size(); }
+        : in_array(chunks), end(chunks->size()), copies(std::move(count)) {}
+    bool Needs(size_t c) const { return c >= done && c < end; }
     const Chunk& AsItWas(size_t c) const {
-      return copied[c] != nullptr ? copied[c] : (*in_array)[c];
+      const auto copy = copied.find(c);
+      return copy != copied.end() ? copy->second : (*in_array)[c];
     }
-    void DoneBefore(size_t end) {
-      for (; done < end; ++done) copied[done].reset();
+    void DoneBefore(size_t next) {
+      for (; done < next; ++done) copied.erase(done);
     }
 
     const std::vector<Chunk>* const in_array;
-    std::vector<Chunk> copied;  // the old ones of those that were copied
+    const size_t end;
+    absl::flat_hash_map<size_t, Chunk> copied;  // the old ones of those that were copied
     size_t done = 0;
     const std::shared_ptr<CopyCount> copies;
   };
@@ -107,12 +110,12 @@ class CopyOnWriteArray {
    public:
     ArrayPart(std::shared_ptr<Frozen> frozen, size_t size, Encode encode)
         : frozen_(std::move(frozen)), size_(size), encode_(std::move(encode)) {}
-    ~ArrayPart() override { frozen_->DoneBefore(frozen_->copied.size()); }
+    ~ArrayPart() override { frozen_->DoneBefore(frozen_->end); }
 
     Piece Next() override {
       frozen_->DoneBefore(next_);
       const size_t first = next_;
-      next_ = std::min(first + kPieceChunks, frozen_->copied.size());
+      next_ = std::min(first + kPieceChunks, frozen_->end);
       if (first == next_) return nullptr;
       std::vector<Chunk> chunks;
       for (size_t c = first; c < next_; ++c) chunks.push_back(frozen_->AsItWas(c));
@@ -138,7 +141,7 @@ class CopyOnWriteArray {
     return {chunk.get(), std::min(kChunkSize, size - number * kChunkSize)};
   }
 
-  bool held() const { return frozen_ != nullptr && frozen_->done < frozen_->copied.size(); }
+  bool held() const { return frozen_ != nullptr && frozen_->done < frozen_->end; }
 
   // What may be written from now on in place of chunk `c`.
   T* Thaw(size_t c) {
@@ -154,8 +157,8 @@ class CopyOnWriteArray {
   // Before the array goes.
   void LeaveToSnapshot() {
     if (!held()) return;
-    for (size_t c = frozen_->done; c < frozen_->copied.size(); ++c) {
-      if (frozen_->copied[c] == nullptr) frozen_->copied[c] = std::move(chunks_[c]);
+    for (size_t c = frozen_->done; c < frozen_->end; ++c) {
+      frozen_->copied.try_emplace(c, std::move(chunks_[c]));
     }
   }
 

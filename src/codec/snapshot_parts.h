@@ -42,6 +42,7 @@ class Parts {
   // For State::Snapshot, once. What is put into it is encoded at once, but for Add.
   Writer& writer() { return writer_; }
   // What comes next in the order of the bytes.
+  void Add(std::string bytes) { Add(std::make_unique<Bytes>(std::move(bytes))); }
   void Add(std::unique_ptr<Part> part) {
     AddBytes();
     parts_.push_back(std::move(part));
@@ -80,5 +81,11 @@ class Parts {
   std::deque<std::unique_ptr<Part>> parts_;
   const std::shared_ptr<CopyCount> copies_ = std::make_shared<CopyCount>();
 };
+
+// Writer::Bytes for much: copied once, where appending would move what was written before as well.
+inline void WriteMany(Writer& writer, const void* data, size_t size) {
+  if (writer.later() == nullptr) return writer.Bytes(data, size);
+  writer.later()->Add(std::string(static_cast<const char*>(data), size));
+}
 
 }  // namespace forebay::codec

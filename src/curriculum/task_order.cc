@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "codec/snapshot_parts.h"
 #include "curriculum/permutation.h"
 
 namespace forebay::curriculum {
@@ -108,7 +109,8 @@ uint32_t TaskOrder::NextNotDrawable(uint32_t from) const {
 
 void TaskOrder::Snapshot(codec::Writer& writer) const {
   writer(epoch_, draws_, round_begin_, round_end_, position_);
-  if (pending_.words() > 0) writer.Bytes(pending_.data(), pending_.words() * sizeof(uint64_t));
+  if (pending_.words() == 0) return;
+  codec::WriteMany(writer, pending_.data(), pending_.words() * sizeof(uint64_t));
 }
 
 bool TaskOrder::Restore(codec::Reader& reader) {
