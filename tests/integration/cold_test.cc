@@ -110,7 +110,7 @@ class ColdColumns : public ::testing::Test {
 
   v1::GetStorageResponse Storage() {
     auto storage =
-        world_.Call<v1::GetStorageResponse>("AdminService/GetStorage", v1::GetStorageRequest());
+        world_.Ask<v1::GetStorageResponse>("AdminService/GetStorage", v1::GetStorageRequest());
     EXPECT_TRUE(storage.ok()) << storage.status();
     return storage.ok() ? *storage : v1::GetStorageResponse();
   }
@@ -180,7 +180,7 @@ TEST_F(ColdColumns, ASingleRolloutIsReadWithThem) {
   PushGroups(1);
   Restart();
   v1::ListRolloutsRequest list;
-  const auto listed = world_.Call<v1::ListRolloutsResponse>("AdminService/ListRollouts", list);
+  const auto listed = world_.Ask<v1::ListRolloutsResponse>("AdminService/ListRollouts", list);
   ASSERT_TRUE(listed.ok()) << listed.status();
   ASSERT_EQ(listed->rollouts_size(), static_cast<int>(kGroup));
   for (const auto& rollout : listed->rollouts()) {
@@ -191,7 +191,7 @@ TEST_F(ColdColumns, ASingleRolloutIsReadWithThem) {
     do {
       request.set_offset(payload.size());
       request.set_bytes_max(payload.empty() ? 4 * kTokens : 100'000);
-      const auto read = world_.Call<v1::ReadRolloutResponse>("AdminService/ReadRollout", request);
+      const auto read = world_.Ask<v1::ReadRolloutResponse>("AdminService/ReadRollout", request);
       ASSERT_TRUE(read.ok()) << read.status();
       if (bytes == 0) {
         for (const auto& column : read->header().columns()) bytes += column.bytes();

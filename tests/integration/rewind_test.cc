@@ -292,7 +292,7 @@ class KeptForPeople : public RewindTest {
   std::vector<std::string> Kept(uint64_t step) {
     v1::ListRolloutsRequest request;
     request.set_state("kept");
-    const auto listed = world.Call<v1::ListRolloutsResponse>("AdminService/ListRollouts", request);
+    const auto listed = world.Ask<v1::ListRolloutsResponse>("AdminService/ListRollouts", request);
     EXPECT_TRUE(listed.ok()) << listed.status();
     std::vector<std::string> ids;
     if (!listed.ok()) return ids;

@@ -57,6 +57,12 @@ class World {
     return client::CallTyped<Response>(client->connection(), "/forebay.v1." + method, request,
                                        {.timeout = absl::Seconds(20), .retry = false});
   }
+  // A question: asked again while the daemon, or the way to it, is not back from a restart.
+  template <class Response, class Request>
+  absl::StatusOr<Response> Ask(const std::string& method, const Request& request) {
+    return client::CallTyped<Response>(client->connection(), "/forebay.v1." + method, request,
+                                       {.timeout = absl::Seconds(20) * Slowness()});
+  }
   // One frame on a stream of its own. The stream's status if there is no reply.
   absl::StatusOr<v1::PushReply> PushRaw(const std::string& method, const v1::PushFrame& frame);
 };
