@@ -17,7 +17,8 @@ namespace {
 constexpr uint64_t kScanEvery = 1'000;  // events
 constexpr double kFaultyPart = 0.8;     // of the events; then everything heals
 constexpr uint64_t kMaintainMs = 1'000;
-constexpr uint64_t kEventsMax = 40;  // times as many as wanted: a history must come to an end
+// A history must come to an end, even if time stands still.
+constexpr uint64_t kStuckEvents = 4'000'000;
 
 class Simulation final {
  public:
@@ -194,6 +195,11 @@ void Simulation::CheckProgress() {
     checker_.Fail(Progress::kName,
                   absl::StrCat("not ", Progress::kSteps, " steps in ", Progress::kWithinMs / 1000,
                                " s of virtual time: ", WhyWaiting()));
+  } else if (!progress_.Shown(result_.stats.steps) &&
+             queue_.events() >= options_.events + kStuckEvents) {
+    checker_.Fail(Progress::kName,
+                  absl::StrCat("not ", Progress::kSteps, " steps in ", queue_.events(),
+                               " events: ", WhyWaiting()));
   }
 }
 
@@ -206,7 +212,7 @@ void Simulation::Run() {
   queue_.After(kMaintainMs, [this] { Maintain(); });
   const auto heal_at = static_cast<uint64_t>(static_cast<double>(options_.events) * kFaultyPart);
   uint64_t next_scan = kScanEvery;
-  while (!checker_.violation() && queue_.events() < options_.events * kEventsMax) {
+  while (!checker_.violation()) {
     const uint64_t events = queue_.events();
     queue_.RunNext();
     if (!world_.healed && queue_.events() > events && dice_.OneIn(options_.restart_one_in))

@@ -64,6 +64,17 @@ TEST(Simulation, ARunWithoutActorsIsFoundToBeStuck) {
   EXPECT_EQ(result.violation->invariant, Progress::kName);
 }
 
+TEST(Simulation, ARunInWhichMuchHappensButNoStepIsFoundToBeStuck) {
+  HistoryOptions options = DrawHistory(3);
+  options.equal_rewards = 1;
+  for (auto& source : options.sources) source.keep_equal_rewards = false;
+  options.events = 1'000;
+  const HistoryResult result = RunHistory(options);
+  ASSERT_TRUE(result.violation);
+  EXPECT_EQ(result.violation->invariant, Progress::kName);
+  EXPECT_GT(result.stats.events, 100 * options.events);
+}
+
 TEST(Simulation, ALogThatSaysTooEarlyThatItIsSyncedIsFound) {
   HistoryResult result;
   for (uint64_t seed = 1; !result.violation && seed <= 100; ++seed) {
