@@ -65,6 +65,7 @@ enum class PushResult : uint8_t {
   kDuplicate = 2,  // it was in already
   kLate = 3,       // its group is complete: counted, not trained
   kLeaseLost = 4,  // the attempt was handed out again, or is of another run
+  kInvalid = 5,    // of SetRewards alone: a key that the source lacks, or a number that is none
   kStale = 6,      // of an abandoned branch, or over the lag limit
   kUnknown = 7,    // the daemon knows no such attempt
 };

@@ -105,6 +105,8 @@ def settings(name: str, values: Mapping[str, Any], base: Optional[wire.SourceSet
     """SourceSettings from keywords; those not given stay as in `base`, or at their defaults."""
     out = wire.SourceSettings.decode(base.encode()) if base is not None else wire.SourceSettings()
     out.name = name
+    if "group_size" in values and base is not None:
+        _follow_group_size(out)
     for keyword, value in values.items():
         try:
             if keyword in _PLAIN:
@@ -121,6 +123,17 @@ def settings(name: str, values: Mapping[str, Any], base: Optional[wire.SourceSet
         except ValueError as error:
             raise ValueError(f"{keyword}: {error}") from None
     return out
+
+
+def _follow_group_size(held: wire.SourceSettings) -> None:
+    """Settings whose defaults are made of group_size, and that are at them, will be at the new ones (0: the default)."""
+    if held.attempts_per_task == held.group_size:
+        held.attempts_per_task = 0
+    if held.completeness is not None:
+        if held.completeness.minimum == min(2, held.completeness.at_least):
+            held.completeness.minimum = 0
+        if held.completeness.at_least == held.group_size:
+            held.completeness.at_least = 0
 
 
 # ---- tasks

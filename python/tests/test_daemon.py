@@ -59,6 +59,13 @@ def test_tasks_are_loaded_once_and_sources_changed(run, tmp_path):
         run.configure("math", group_sise=3)
     with pytest.raises(fb.InvalidRequest, match="group_size"):
         run.configure("math", group_size=100_000)
+    for size in (2, 16):  # attempts_per_task and the rest, which nobody named, follow it
+        run.configure("math", group_size=size, complete_deadline_s=60)
+        assert run.sources()["math"].group_size == size
+    run.configure("math", group_size=4, attempts_per_task=6)
+    with pytest.raises(fb.InvalidRequest, match="attempts_per_task: 6, from 8"):
+        run.configure("math", group_size=8)
+    assert run.sources()["math"].group_size == 4
     with pytest.raises(ValueError, match="order"):
         run.configure("math", order="random")
 

@@ -4,6 +4,7 @@
 #include <random>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/actor_core.h"
@@ -174,14 +175,24 @@ absl::StatusOr<std::vector<PushReceipt>> Actor::PushGroup(const PushedGroup& gro
   auto outcomes = core_->PushGroup(group, options);
   if (!outcomes.ok()) return outcomes.status();
   std::vector<PushReceipt> receipts;
+  absl::Status refused;
   for (size_t i = 0; i < outcomes->size(); ++i) {
     auto receipt = ReceiptOf((*outcomes)[i]);
-    if (!receipt.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("rollouts[", i, "].", std::string(receipt.status().message())));
+    if (receipt.ok()) {
+      receipts.push_back(*std::move(receipt));
+      continue;
     }
-    receipts.push_back(*std::move(receipt));
+    // A wrong rollout names a field of its own, and refuses the others with it.
+    const absl::string_view field = (*outcomes)[i].field();
+    const bool of_group = field == "rollouts" || absl::StartsWith(field, "group");
+    if (!of_group) {
+      refused = absl::InvalidArgumentError(
+          absl::StrCat("rollouts[", i, "].", std::string(receipt.status().message())));
+      break;
+    }
+    refused.Update(receipt.status());
   }
+  if (!refused.ok()) return refused;
   return receipts;
 }
 

@@ -141,7 +141,9 @@ constexpr KnownColumn kKnownColumns[] = {
     {"text", 0, kBlobBit, 0, "a blob"},
 };
 
-bool CheckKnown(const HeaderColumn& column, size_t index, FieldError* error) {
+}  // namespace
+
+bool CheckKnownColumn(const HeaderColumn& column, size_t index, FieldError* error) {
   for (const KnownColumn& known : kKnownColumns) {
     if (column.name != known.name) continue;
     if (known.dtypes != 0 && (known.dtypes >> column.dtype & 1) == 0) {
@@ -160,6 +162,8 @@ bool CheckKnown(const HeaderColumn& column, size_t index, FieldError* error) {
   }
   return true;
 }
+
+namespace {
 
 bool CheckName(const RolloutHeader& header, size_t index, FieldError* error) {
   const std::string_view name = header.columns[index].name;
@@ -271,7 +275,7 @@ bool CheckShape(const RolloutHeader& header, size_t index, FieldError* error) {
                    "is 0, must be at least 1");
     }
   }
-  return CheckKnown(column, index, error);
+  return CheckKnownColumn(column, index, error);
 }
 
 bool CheckColumn(const RolloutHeader& header, size_t index, const Rows& rows, FieldError* error) {

@@ -175,6 +175,10 @@ inline FieldError CheckRolloutHeader(const RolloutHeader& header, size_t header_
   return error;
 }
 
+// Whether a column whose name is well known has the dtype, domain and inner shape of those; others
+// may have any. Part of CheckRolloutHeader.
+bool CheckKnownColumn(const HeaderColumn& column, size_t index, FieldError* error);
+
 // A column's bytes of one sequence, by its domain; `column` has been checked.
 uint64_t SequencePartBytes(const RolloutHeader& header, const HeaderColumn& column,
                            size_t sequence);

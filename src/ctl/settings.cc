@@ -2,6 +2,9 @@
 
 #include <google/protobuf/message.h>
 
+#include <algorithm>
+
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -121,6 +124,14 @@ absl::Status Set(Message* message, const std::string& path, const std::string& n
 
 absl::Status ApplySettings(const std::vector<std::string>& assignments,
                            v1::SourceSettings* settings, std::set<std::string>* fields) {
+  const bool resizes = std::ranges::any_of(
+      assignments, [](const std::string& a) { return absl::StartsWith(a, "group_size="); });
+  // The daemon does so with what is not named at all; here it may be a part of what is.
+  v1::Completeness* const complete = settings->mutable_completeness();
+  if (resizes && complete->minimum() == std::min(2u, complete->at_least())) {
+    complete->clear_minimum();
+  }
+  if (resizes && complete->at_least() == settings->group_size()) complete->clear_at_least();
   for (const std::string& assignment : assignments) {
     const size_t equals = assignment.find('=');
     if (equals == std::string::npos || equals == 0) {

@@ -171,18 +171,22 @@ void PushPort::PushGroup(PushBatch batch, PushGroupRequest group, PushAnswer ans
   std::vector<PayloadId> payloads;
   for (const auto& rollout : batch.rollouts) payloads.push_back(rollout.payload);
   const size_t count = batch.rollouts.size();
-  auto refuse = [&](const shard::PushOutcome& outcome) { RefuseAll(payloads, outcome, answer); };
   const auto catalog = std::static_pointer_cast<const CatalogSnapshot>(batch.names);
   const auto* source = catalog->Find(group.source);
   if (source == nullptr) {
-    return refuse(Invalid("group.source", absl::StrCat("'", group.source, "' is not a source")));
+    return RefuseAll(payloads,
+                     Invalid("group.source", absl::StrCat("'", group.source, "' is not a source")),
+                     answer);
   }
   shard::PutGroup command{.request_id = group.request_id, .source = source->id};
   for (size_t i = 0; i < count; ++i) {
     shard::PushOutcome outcome;
     if (!CheckAgainstSource(*source, *catalog, batch.rewards, batch.named[i], &batch.rollouts[i],
                             &outcome)) {
-      return refuse(std::move(outcome));
+      std::vector<shard::PushOutcome> outcomes(
+          count, Invalid("group", absl::StrCat("rollouts[", i, "] is refused")));
+      outcomes[i] = std::move(outcome);
+      return Refuse(payloads, std::move(outcomes), answer);
     }
   }
   command.rollouts = std::move(batch.rollouts);
@@ -220,10 +224,14 @@ void PushPort::StoreTask(std::string content, shard::PutGroup command,
 
 void PushPort::RefuseAll(const std::vector<PayloadId>& payloads, const shard::PushOutcome& outcome,
                          const PushAnswer& answer) {
+  Refuse(payloads, std::vector<shard::PushOutcome>(payloads.size(), outcome), answer);
+}
+
+void PushPort::Refuse(const std::vector<PayloadId>& payloads,
+                      std::vector<shard::PushOutcome> outcomes, const PushAnswer& answer) {
   storage_->payloads()->Free(payloads);
-  const std::vector<shard::PushOutcome> outcomes(payloads.size(), outcome);
   metrics_->Pushed(outcomes);
-  answer(outcomes);
+  answer(std::move(outcomes));
 }
 
 void PushPort::PutGroup(shard::PutGroup command, std::vector<PayloadId> payloads,

@@ -34,6 +34,8 @@ class PushPort final : public PushEngine {
   void PutGroup(shard::PutGroup command, std::vector<PayloadId> payloads, PushAnswer answer);
   void RefuseAll(const std::vector<PayloadId>& payloads, const shard::PushOutcome& outcome,
                  const PushAnswer& answer);
+  void Refuse(const std::vector<PayloadId>& payloads, std::vector<shard::PushOutcome> outcomes,
+              const PushAnswer& answer);
 
   node::Engine* const engine_;
   const Catalog* const catalog_;

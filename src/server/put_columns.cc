@@ -40,6 +40,13 @@ absl::Status CheckColumn(const v1::Column& column, int index, std::string_view b
   if (column.domain() != v1::DOMAIN_UNSPECIFIED && column.domain() != v1::DOMAIN_TOKEN) {
     return refuse("domain", "is ", v1::Domain_Name(column.domain()), ", must be per token");
   }
+  codec::HeaderColumn shape{.name = column.name(),
+                            .dtype = static_cast<uint32_t>(column.dtype()),
+                            .inner_count = static_cast<uint32_t>(column.inner_size())};
+  codec::FieldError error;
+  if (!codec::CheckKnownColumn(shape, static_cast<size_t>(index), &error)) {
+    return absl::InvalidArgumentError(absl::StrCat(error.field, ": ", error.message));
+  }
   if (column.bytes() == 0) return refuse("bytes", "is 0");
   if (column.has_crc32c() && column.crc32c() != Crc32c(bytes)) {
     return refuse("crc32c", "is ", column.crc32c(), ", the bytes have ", Crc32c(bytes));

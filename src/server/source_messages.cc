@@ -143,6 +143,14 @@ void ToWire(const codec::SourceSettings& in, v1::SourceSettings* out) {
   out->set_paused(in.paused);
 }
 
+// Settings whose defaults are made of group_size, and that are at them, will be at the new ones.
+void LetFollowGroupSize(v1::SourceSettings* held) {
+  if (held->attempts_per_task() == held->group_size()) held->clear_attempts_per_task();
+  v1::Completeness* const complete = held->mutable_completeness();
+  if (complete->minimum() == std::min(2u, complete->at_least())) complete->clear_minimum();
+  if (complete->at_least() == held->group_size()) complete->clear_at_least();
+}
+
 absl::Status MergeFields(const v1::SourceSettings& from, const std::vector<std::string>& fields,
                          v1::SourceSettings* to) {
   const auto* descriptor = v1::SourceSettings::descriptor();
@@ -157,6 +165,7 @@ absl::Status MergeFields(const v1::SourceSettings& from, const std::vector<std::
     }
     wanted.push_back(field);
   }
+  if (std::ranges::find(fields, "group_size") != fields.end()) LetFollowGroupSize(to);
   for (int i = 0; i < descriptor->field_count(); ++i) {
     const auto* field = descriptor->field(i);
     const bool named = std::ranges::find(wanted, field) != wanted.end();

@@ -61,6 +61,8 @@ class PayloadBudget {
 
   // Whether `bytes` could ever be admitted.
   bool CanEverFit(uint64_t bytes) const;
+  // The most that a reservation can be: all but the completion reserve.
+  uint64_t ordinary_max() const;
   bool TryReserve(uint64_t bytes);
   void Unreserve(uint64_t bytes);
   // Reserves `bytes` as soon as those who came before are served and there is room, then calls
@@ -98,7 +100,6 @@ class PayloadBudget {
   char* TakePages(size_t bytes);
   void BlocksGone(uint64_t blocks, uint64_t footprint);
   void LetGo(uint64_t holders);
-  uint64_t ordinary_max() const;
   void Free(uint64_t bytes);
   bool Grab(uint64_t bytes, uint64_t limit);
   // Grab, with room made by the evictor.

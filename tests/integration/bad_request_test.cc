@@ -89,6 +89,31 @@ TEST_F(BadRequestTest, AnUnknownSourceIsRefusedEverywhere) {
   EXPECT_TRUE(world_.Unchanged(with_actor));
 }
 
+TEST_F(BadRequestTest, OfABadGroupTheWrongRolloutIsNamed) {
+  auto actor = world_.OpenActor();
+  const std::string before = world_.Picture();
+  OwnRollout good(16, 1, 1), bad(16, 2, 1);
+  bad.rollout.columns.erase(bad.rollout.columns.begin() + 1);
+  client::PushedGroup group{.source = "math", .external_id = "own", .request_id = 6};
+  group.rollouts = {good.rollout, good.rollout, bad.rollout, good.rollout};
+  ExpectRefused(actor->PushGroup(group).status(), absl::StatusCode::kInvalidArgument,
+                "rollouts[2].columns");
+  EXPECT_TRUE(world_.Unchanged(before));
+}
+
+TEST_F(BadRequestTest, ALateRewardThatCannotBeIsNotDelivered) {
+  auto actor = world_.OpenActor();
+  const auto assignment = actor->Next({.timeout = absl::Seconds(10)});
+  ASSERT_TRUE(assignment.ok()) << assignment.status();
+  const uint64_t attempt = assignment->info().attempt_id;
+  const auto results =
+      actor->SetRewards({{{.attempt_id = attempt, .rewards = {{"zzz", 1}}},
+                          {.attempt_id = attempt + 1000, .rewards = {{"reward", 1}}}}});
+  ASSERT_TRUE(results.ok()) << results.status();
+  EXPECT_THAT(*results,
+              ::testing::ElementsAre(client::PushResult::kInvalid, client::PushResult::kUnknown));
+}
+
 TEST_F(BadRequestTest, BadSettingsOfASourceAreRefused) {
   const std::string before = world_.Picture();
   const auto put = [this](client::SourceSettings settings) {
@@ -102,7 +127,7 @@ TEST_F(BadRequestTest, BadSettingsOfASourceAreRefused) {
   ExpectRefused(put({.minimum_share = 1.5}), wrong, "minimum_share");
   ExpectRefused(put({.rewards = {{"reward", std::numeric_limits<double>::infinity()}}}), wrong,
                 "rewards");
-  EXPECT_FALSE(put({.eval = true}).ok());
+  ExpectRefused(put({.eval = true}), wrong, "purpose: 1, but source math was created with 0");
   EXPECT_TRUE(world_.Unchanged(before));
 }
 
@@ -140,8 +165,10 @@ TEST_F(BadStepTest, AnotherSpecForTheSameStepIsRefusedWithoutReplan) {
   ASSERT_TRUE(replanned.ok()) << replanned.status();
   EXPECT_GT((*replanned)->plan().revision, (*step)->plan().revision);
   // The old revision is fenced.
-  EXPECT_FALSE((*step)->Fetch(0, 0, {}).ok());
-  EXPECT_FALSE((*step)->Commit().ok());
+  ExpectRefused((*step)->Fetch(0, 0, {}).status(), absl::StatusCode::kAborted,
+                "revision: 1, step 1 has revision 2");
+  ExpectRefused((*step)->Commit().status(), absl::StatusCode::kAborted,
+                "revision: 1, step 1 has revision 2");
   EXPECT_TRUE((*replanned)->Commit().ok());
 }
 
@@ -164,8 +191,10 @@ TEST_F(BadStepTest, AStepThatIsNotSealedIsNotCommitted) {
   EXPECT_EQ(open.status().code(), absl::StatusCode::kDeadlineExceeded) << open.status();
   EXPECT_THAT(std::string(open.status().message()), HasSubstr("50"));
   const std::string before = world_.Picture();
-  EXPECT_FALSE(CommitRaw(1, 1, trainer_->generation()).ok());
-  EXPECT_FALSE(CommitRaw(7, 1, trainer_->generation()).ok());
+  ExpectRefused(CommitRaw(1, 1, trainer_->generation()), absl::StatusCode::kFailedPrecondition,
+                "step: 1 is not sealed yet");
+  ExpectRefused(CommitRaw(7, 1, trainer_->generation()), absl::StatusCode::kFailedPrecondition,
+                "step: 7, the next to commit is 1");
   EXPECT_TRUE(world_.Unchanged(before));
 }
 
@@ -178,8 +207,10 @@ TEST_F(BadStepTest, SpecsThatCannotBeAreRefused) {
   ExpectRefused(open({.groups = 0, .tokens = 0, .token_budget = 64}), wrong, "groups");
   ExpectRefused(open({.groups = 1, .token_budget = 0}), wrong, "token_budget");
   ExpectRefused(open({.groups = 2'000'000, .token_budget = 64}), wrong, "1000000");
-  EXPECT_FALSE(open({.groups = 1, .token_budget = 64, .sources = {"nowhere"}}).ok());
-  EXPECT_FALSE(trainer_->OpenStep(9, Spec(), {}, {.timeout = absl::Seconds(2)}).ok());
+  ExpectRefused(open({.groups = 1, .token_budget = 64, .sources = {"nowhere"}}),
+                absl::StatusCode::kNotFound, "spec.sources: 'nowhere' is not a source");
+  ExpectRefused(trainer_->OpenStep(9, Spec(), {}, {.timeout = absl::Seconds(2)}).status(),
+                absl::StatusCode::kFailedPrecondition, "step: 9, but step 1 is not open yet");
   EXPECT_TRUE(world_.Unchanged(before));
 }
 
@@ -198,7 +229,8 @@ TEST_F(BadStepTest, AVersionThatNoStepMadeIsNotPublished) {
   const auto future = trainer_->Publish({.number = 9}, "/weights/9");
   EXPECT_FALSE(future.ok());
   EXPECT_THAT(std::string(future.message()), HasSubstr("9"));
-  EXPECT_FALSE(trainer_->Publish({.branch = 3, .number = 0}, "/weights/0").ok());
+  ExpectRefused(trainer_->Publish({.branch = 3, .number = 0}, "/weights/0"),
+                absl::StatusCode::kFailedPrecondition, "version: 3/0 is not on the branch 0");
   EXPECT_TRUE(world_.Unchanged(before));
 }
 
@@ -208,11 +240,20 @@ TEST_F(BadStepTest, BadFetchesAndColumnsAreRefused) {
   const std::string before = world_.Picture();
   EXPECT_THAT(std::string((*step)->Fetch(0, 0, {.columns = {"no_such"}}).status().message()),
               HasSubstr("no_such"));
-  EXPECT_FALSE((*step)->Fetch(0, 77, {}).ok());
-  EXPECT_FALSE((*step)->Fetch(5, 0, {}).ok());
+  const auto wrong = absl::StatusCode::kInvalidArgument;
+  ExpectRefused((*step)->Fetch(0, 77, {}).status(), wrong, "micro_batch: 77, less than 1");
+  ExpectRefused((*step)->Fetch(5, 0, {}).status(), wrong, "mini_batch: 5, less than 1");
   const std::vector<float> few(3, 1.0f);
   const auto column = client::MakeColumn<float>("old_logprobs", few);
-  ExpectRefused((*step)->PutColumns(0, 0, {&column, 1}), absl::StatusCode::kInvalidArgument, "12");
+  ExpectRefused((*step)->PutColumns(0, 0, {&column, 1}), wrong, "12");
+  const std::vector<int64_t> integers(16, 1);
+  const auto logprobs = client::MakeColumn<int64_t>("old_logprobs", integers);
+  ExpectRefused((*step)->PutColumns(0, 0, {&logprobs, 1}), wrong,
+                "columns[0].dtype: is 8, but old_logprobs is f32 per token");
+  const std::vector<float> three(48, 1.0f);
+  const auto values = client::MakeColumn<float>("values", three, client::Domain::kToken, {3});
+  ExpectRefused((*step)->PutColumns(0, 0, {&values, 1}), wrong,
+                "columns[0].inner: has 1 dimensions, but values is f32 per token");
   EXPECT_TRUE(world_.Unchanged(before));
 }
 

@@ -95,7 +95,8 @@ TEST_P(BadRolloutTest, IsRefusedByNameAndLeavesNoTrace) {
 v1::Column* ColumnOf(v1::RolloutHeader* header, int i) { return header->mutable_columns(i); }
 
 const BadCase kCases[] = {
-    {"Dtype", [](auto* h) { ColumnOf(h, 0)->set_dtype(v1::DTYPE_F32); }, "columns[0].dtype", ""},
+    {"Dtype", [](auto* h) { ColumnOf(h, 0)->set_dtype(v1::DTYPE_F32); }, "columns[0].dtype",
+     "u32 per token"},
     {"UnknownDtype", [](auto* h) { ColumnOf(h, 2)->set_dtype(static_cast<v1::DType>(99)); },
      "columns[2].dtype", "99"},
     {"Shape", [](auto* h) { ColumnOf(h, 2)->add_inner(3); }, "columns[2].inner", "1 dimensions"},
@@ -105,7 +106,8 @@ const BadCase kCases[] = {
        ColumnOf(h, 0)->clear_crc32c();
      },
      "columns[0].bytes", "60"},
-    {"Checksum", [](auto* h) { ColumnOf(h, 1)->set_crc32c(12345); }, "columns[1].crc32c", ""},
+    {"Checksum", [](auto* h) { ColumnOf(h, 1)->set_crc32c(12345); }, "columns[1].crc32c",
+     "is 3039, the bytes have"},
     {"MissingRequiredColumn",
      [](auto* h) {
        h->mutable_columns()->DeleteSubrange(1, 1);
@@ -119,7 +121,7 @@ const BadCase kCases[] = {
      "sequences[0]", "17"},
     {"MoreLossTokensThanTokens", [](auto* h) { h->mutable_sequences(0)->set_loss_tokens(17); },
      "sequences[0]", "17"},
-    {"NoSequence", [](auto* h) { h->clear_sequences(); }, "sequences", ""},
+    {"NoSequence", [](auto* h) { h->clear_sequences(); }, "sequences", "at least 1"},
     {"EmptySequence", [](auto* h) { h->mutable_sequences(0)->set_tokens(0); },
      "sequences[0].tokens", "0"},
     {"VersionRunsDoNotAddUp",
@@ -149,7 +151,7 @@ const BadCase kCases[] = {
        run->set_branch(7);
        run->set_loss_tokens(8);
      },
-     "", "7"},
+     "versions", "7"},
     {"RewardNotANumber", [](auto* h) { (*h->mutable_rewards())["reward"] = std::nan(""); },
      "rewards", "nan"},
     {"RewardInfinite",
@@ -162,7 +164,7 @@ const BadCase kCases[] = {
        ColumnOf(h, 1)->set_bytes(40'000);
        ColumnOf(h, 2)->set_bytes(160'000);
      },
-     "", "65536"},
+     "bytes", "65536"},
 };
 
 INSTANTIATE_TEST_SUITE_P(Cases, BadRolloutTest, ::testing::ValuesIn(kCases),

@@ -205,6 +205,30 @@ TEST_F(CtlTest, SettingsChangeOneByOneAndTheOthersStay) {
   EXPECT_EQ(Ctl("sources set other group_size=1").code, 1);
 }
 
+TEST_F(CtlTest, WhatFollowsTheGroupSizeFollowsItUnlessItWasNamed) {
+  const auto settings = [this](const std::string& words) {
+    EXPECT_EQ(Ctl("sources " + words).code, 0) << words;
+    return Ctl("sources show math").out;
+  };
+  const auto are = [](int attempts, int at_least, int minimum) {
+    return AllOf(HasSubstr(absl::StrCat("\"attempts_per_task\": ", attempts, ",")),
+                 HasSubstr(absl::StrCat("\"at_least\": ", at_least, ",")),
+                 HasSubstr(absl::StrCat("\"minimum\": ", minimum)));
+  };
+  EXPECT_THAT(settings("create math group_size=8"), are(8, 8, 2));
+  EXPECT_THAT(settings("set math group_size=2"), are(2, 2, 2));
+  EXPECT_THAT(settings("set math group_size=16 completeness.deadline_ms=1000"), are(16, 16, 2));
+  EXPECT_THAT(settings("set math attempts_per_task=20 completeness.at_least=12"), are(20, 12, 2));
+  EXPECT_THAT(settings("set math group_size=18"), are(20, 12, 2));
+  EXPECT_THAT(settings("set math group_size=12 attempts_per_task=12 completeness.minimum=3"),
+              are(12, 12, 3));
+  EXPECT_THAT(settings("set math group_size=4"), are(4, 4, 3));
+  const Said refused = Ctl("sources set math group_size=2");
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("completeness.minimum: 3"));
+  EXPECT_THAT(Ctl("sources show math").out, are(4, 4, 3));
+}
+
 TEST_F(CtlTest, ConfigShowsTheDifferenceAndADryRunChangesNothing) {
   const Said dry = Ctl("config set memory.payload_bytes_max=1GiB --dry-run");
   EXPECT_EQ(dry.code, 0) << dry.err;

@@ -197,9 +197,8 @@ void Simulation::CheckProgress() {
                                " s of virtual time: ", WhyWaiting()));
   } else if (!progress_.Shown(result_.stats.steps) &&
              queue_.events() >= options_.events + kStuckEvents) {
-    checker_.Fail(Progress::kName,
-                  absl::StrCat("not ", Progress::kSteps, " steps in ", queue_.events(),
-                               " events: ", WhyWaiting()));
+    checker_.Fail(Progress::kName, absl::StrCat("not ", Progress::kSteps, " steps in ",
+                                                queue_.events(), " events: ", WhyWaiting()));
   }
 }
 

@@ -87,8 +87,10 @@ codec::FieldError IncomingRollouts::Add(std::string_view bytes, const codec::Hea
   const uint64_t footprint = storage::PayloadBuilder::Footprint(
       bytes.size() + payload - entry.cold_bytes, entry.cold_bytes);
   if (!budget.CanEverFit(unreserved_ + footprint)) {
-    Refuse(index, {"bytes", absl::StrCat("takes ", footprint, " bytes of memory beside the ",
-                                         unreserved_, " of its frame, more than there ever are")});
+    Refuse(index,
+           {"bytes", absl::StrCat("takes ", footprint, " bytes of memory beside the ", unreserved_,
+                                  " of its frame, at most ", budget.ordinary_max(),
+                                  " (memory.payload_bytes_max but its reserve)")});
     return {};
   }
   if (unreserved_ == 0) first_attempt_ = header->attempt_id;

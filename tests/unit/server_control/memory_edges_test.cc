@@ -128,7 +128,7 @@ class ColumnsUnderPressure : public MemoryEdges {
 
 TEST_F(ColumnsUnderPressure, ATrainersColumnsDoNotQueueBehindPushes) {
   StartFull();
-  Good<v1::PutColumnsResponse>("TrainerService/PutColumns", Columns("old_logprobs", 1'000));
+  Good<v1::PutColumnsResponse>("TrainerService/PutColumns", Columns("hidden", 1'000));
   EXPECT_EQ(Metric("forebay_payload_waiters"), 1) << "the push went first";
 }
 
@@ -139,7 +139,7 @@ TEST_F(ColumnsUnderPressure, AWriterThatIsGoneWaitsNoMore) {
   grpc::Status status;
   // More than the reserve has.
   std::thread writer([&] {
-    status = Call("TrainerService/PutColumns", Columns("values", 5'000), &response, &context);
+    status = Call("TrainerService/PutColumns", Columns("more_hidden", 5'000), &response, &context);
   });
   EXPECT_TRUE(Becomes("forebay_payload_waiters", 2));
   const double used = Metric("forebay_payload_bytes");
