@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "storage/log_blocking.h"
+#include "storage/replace_file.h"
 
 namespace forebay::node {
 namespace {
@@ -16,29 +17,6 @@ namespace {
 constexpr char kFile[] = "run";
 constexpr uint64_t kFormat = 1;
 constexpr size_t kFileBytesMax = 4096;
-
-absl::StatusOr<std::string> ReadWhole(storage::Blocking* disk, const std::string& path) {
-  auto file = disk->Open(path, io::OpenMode::kRead);
-  if (!file.ok()) return file.status();
-  std::string bytes(kFileBytesMax, '\0');
-  auto size = disk->Read(*file, 0, absl::MakeSpan(bytes));
-  if (!size.ok()) return size.status();
-  bytes.resize(*size);
-  return bytes;
-}
-
-// Aside, then renamed: after a crash the file is the old one or the new one.
-absl::Status Replace(storage::Blocking* disk, const std::string& folder, const std::string& bytes) {
-  const std::string path = absl::StrCat(folder, "/", kFile), aside = absl::StrCat(path, ".tmp");
-  absl::Status gone = disk->Unlink(aside);
-  if (!gone.ok() && io::ErrorOf(gone) != ENOENT) return gone;
-  auto file = disk->Open(aside, io::OpenMode::kCreate);
-  if (!file.ok()) return file.status();
-  FOREBAY_RETURN_IF_ERROR(disk->Write(*file, 0, bytes));
-  FOREBAY_RETURN_IF_ERROR(disk->Sync(*file));
-  FOREBAY_RETURN_IF_ERROR(disk->Rename(aside, path));
-  return disk->SyncDirectory(folder);
-}
 
 absl::Status Differs(const char* entry, uint64_t is, uint64_t was, const std::string& folder) {
   return absl::FailedPreconditionError(
@@ -95,7 +73,7 @@ absl::StatusOr<RunIdentity> DecodeIdentity(std::string_view text) {
 absl::StatusOr<RunIdentity> ReadIdentity(io::Disk* disk, const std::string& path) {
   storage::Blocking blocking(disk);
   const std::string file = absl::StrCat(path, "/", kFile);
-  auto bytes = ReadWhole(&blocking, file);
+  auto bytes = storage::ReadFile(&blocking, file, kFileBytesMax);
   if (!bytes.ok()) return bytes.status();
   auto found = DecodeIdentity(*bytes);
   if (found.ok()) return found;
@@ -118,7 +96,8 @@ absl::Status TakeFolder(io::Disk* disk, const std::string& folder, const RunIden
   FOREBAY_RETURN_IF_ERROR(CheckOwner(disk, folder, identity));
   storage::Blocking blocking(disk);
   const auto owner = ReadIdentity(disk, folder);
-  return owner.ok() ? absl::OkStatus() : Replace(&blocking, folder, EncodeIdentity(identity));
+  return owner.ok() ? absl::OkStatus()
+                    : storage::ReplaceFile(&blocking, folder, kFile, EncodeIdentity(identity));
 }
 
 absl::StatusOr<DataDirectory> DataDirectory::Open(io::Disk* disk, const std::string& path,
@@ -142,7 +121,7 @@ absl::StatusOr<DataDirectory> DataDirectory::Open(io::Disk* disk, const std::str
     FOREBAY_RETURN_IF_ERROR(CheckNew(&blocking, path));
   }
   ++identity.incarnation;
-  FOREBAY_RETURN_IF_ERROR(Replace(&blocking, path, EncodeIdentity(identity)));
+  FOREBAY_RETURN_IF_ERROR(storage::ReplaceFile(&blocking, path, kFile, EncodeIdentity(identity)));
   return DataDirectory(path, identity, *std::move(lock));
 }
 
