@@ -37,6 +37,8 @@ MAY_INCLUDE = {
     "io": "base",
     "storage": "base codec io",
     "node": f"base codec io storage {PURE_PARTS}",
+    # An implementation of node's interface; etcd's own messages are spoken nowhere else.
+    "etcd": "base etcd-proto node/callback_gate.h node/coordinator.h node/event_loop.h",
     # Beyond node: the words it speaks with, and the payload bytes; see docs/decisions/2026-11-30-server-includes.md.
     "server": "base io node proto codec storage shard/messages.h ledger/messages.h ledger/step.h batch/layout.h",
     "client": "base codec proto include",
@@ -124,6 +126,8 @@ def included_layer(path: str) -> str | None:
         return "proto"
     if path.startswith("forebay/"):
         return "include"
+    if path.startswith(("etcdserverpb/", "mvccpb/")):
+        return "etcd-proto"
     first = path.split("/")[0]
     return first if "/" in path and first in MAY_INCLUDE else None
 
@@ -154,8 +158,9 @@ def check_include_path(tree: Tree) -> Iterator[Finding]:
     known = set(tree.files)
     for path in tree.cpp():
         for line, name in cpp_text.includes(tree.read(path)):
-            if name.startswith("forebay/v1/"):
-                proto = "proto/" + re.sub(r"(\.grpc)?\.pb\.h$", ".proto", name)
+            if included_layer(name) in ("proto", "etcd-proto"):
+                root = "proto/" if included_layer(name) == "proto" else "proto/etcd/"
+                proto = root + re.sub(r"(\.grpc)?\.pb\.h$", ".proto", name)
                 exists = proto in known
             else:
                 layer = included_layer(name)

@@ -3,7 +3,6 @@
 namespace forebay::node {
 
 EventLoop::EventLoop() {
-  // The thread asks for its own id only in closures, which are posted after this.
   thread_ = std::thread([this] { Run(); });
 }
 

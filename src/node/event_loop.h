@@ -32,8 +32,6 @@ class EventLoop {
   // It does not run afterwards, if this is called from within a closure of the loop.
   void Cancel(const TimerId& timer);
 
-  bool InLoop() const { return std::this_thread::get_id() == thread_.get_id(); }
-
  private:
   void Run();
 

@@ -11,7 +11,7 @@
 
 namespace forebay::integration {
 
-inline constexpr const char* kBackends[] = {"local"};
+inline constexpr const char* kBackends[] = {"local", "etcd"};
 
 class Backend {
  public:

@@ -305,18 +305,28 @@ TEST_P(CoordinatorContract, APresenceIsThereAsLongAsItsObject) {
 
 TEST_P(CoordinatorContract, APresenceTakesOnlyItsOwnKeyAway) {
   ToldByPresence first, second;
+  ToldByWatch seen;
+  auto watch = of_->WatchPrefix({.prefix = "nodes/", .after = {}}, seen.Callback());
   auto old = of_->Announce({.key = "nodes/1", .value = "old"}, first.Callback());
   ASSERT_TRUE(first.WaitForCount(1));
   auto young = of_->Announce({.key = "nodes/1", .value = "young"}, second.Callback());
   ASSERT_TRUE(second.WaitForCount(1));
   old->reset();
-  // Comes after what the end of the old one did.
+  // One that is ended after it, and seen to be gone.
   ToldByPresence witness;
   auto other = of_->Announce({.key = "nodes/2", .value = ""}, witness.Callback());
+  ASSERT_TRUE(witness.WaitForCount(1));
   other->reset();
-  ToldByWatch seen;
-  auto watch = of_->WatchPrefix({.prefix = "nodes/", .after = {}}, seen.Callback());
-  ASSERT_TRUE(seen.WaitForCount(1));
+  std::string gone;
+  ASSERT_TRUE(seen.Wait([&gone](const std::vector<WatchEvent>& events) {
+    for (const WatchEvent& event : events) {
+      for (const auto& change : event.changes) {
+        if (!change.value.has_value()) gone = change.key;
+      }
+    }
+    return !gone.empty();
+  }));
+  EXPECT_EQ(gone, "nodes/2");
   EXPECT_EQ(Get(of_, "nodes/1")->entries.at(0).value, "young");
 }
 
