@@ -165,7 +165,8 @@ void Members::SendOnce(const std::string& method, std::string request, Deadline 
                        OnceDone done) {
   if (closing_) return done(absl::CancelledError("the coordinator is closed"), false);
   const size_t member = current_;
-  wire_.Unary(member, method, request, deadline, false,
+  const Deadline until = std::min(deadline, DeadlineIn(options_.transaction_timeout));
+  wire_.Unary(member, method, request, until, false,
               [this, member, done = std::move(done)](absl::StatusOr<std::string> answer) mutable {
                 if (MayBeToken(answer.status())) ForgetToken();
                 if (MayPass(answer.status().code())) {

@@ -36,8 +36,9 @@ class Members {
   // deadline. An error that another member would give too is told at once.
   void Call(const std::string& method, std::string request, Deadline deadline, Done done);
 
-  // For what may not: it is sent once, to a member that was heard just now; one that was not is
-  // asked `probe` of `probe_method` first.
+  // For what may not: it is sent once, to a member that was heard just now, and waited for no
+  // longer than transaction_timeout; a member that was not is asked `probe` of `probe_method`
+  // first.
   void CallOnce(const std::string& method, std::string request, const std::string& probe_method,
                 std::string probe, Deadline deadline, OnceDone done);
 

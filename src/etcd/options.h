@@ -29,6 +29,9 @@ struct Options {
   // A transaction goes at once to a member that answered so recently; any other is asked first
   // whether it is there, since a transaction is sent only once.
   absl::Duration fresh_for = absl::Milliseconds(500);
+  // How long a transaction that was sent is waited for before it is told as unknown, which a read
+  // resolves: a member that is frozen, or whose leader is gone, takes 7 s and more to say so.
+  absl::Duration transaction_timeout = absl::Seconds(1);
   // How often a watch asks for a sign of life, and how long it does without one.
   absl::Duration heartbeat_interval = absl::Milliseconds(500);
   absl::Duration silence_max = absl::Seconds(2);

@@ -98,12 +98,13 @@ absl::Status CheckOptions(const Options& options) {
   if (options.tls_key_pem.empty() != options.tls_cert_pem.empty()) {
     return absl::InvalidArgumentError("tls_key_pem, tls_cert_pem: give both or none");
   }
-  for (const absl::Duration time : {options.attempt_timeout, options.heartbeat_interval,
-                                    options.silence_max - options.heartbeat_interval}) {
+  for (const absl::Duration time :
+       {options.attempt_timeout, options.transaction_timeout, options.heartbeat_interval,
+        options.silence_max - options.heartbeat_interval}) {
     if (time > absl::ZeroDuration()) continue;
     return absl::InvalidArgumentError(
-        "attempt_timeout, heartbeat_interval, silence_max: must be positive, and the last one "
-        "longer than the interval");
+        "attempt_timeout, transaction_timeout, heartbeat_interval, silence_max: must be positive, "
+        "and the last one longer than the interval");
   }
   return absl::OkStatus();
 }

@@ -154,6 +154,7 @@ struct Wire::State {
   bool closed = false;
   bool cut = false;
   std::vector<int> sockets;
+  std::atomic<bool> lose_requests{false}, lose_replies{false};
   int listener = -1;
   sockaddr_in to{};
   std::thread acceptor;
@@ -162,12 +163,13 @@ struct Wire::State {
 
 namespace {
 
-// Copies one way until either side ends.
-void Pump(int from, int to) {
+// Copies one way until either side ends; what comes while `lose` is set goes nowhere.
+void Pump(int from, int to, const std::atomic<bool>* lose) {
   std::vector<char> buffer(256 * 1024);
   while (true) {
     const ssize_t got = recv(from, buffer.data(), buffer.size(), 0);
     if (got <= 0) break;
+    if (*lose) continue;
     for (ssize_t sent = 0; sent < got;) {
       const ssize_t n =
           send(to, buffer.data() + sent, static_cast<size_t>(got - sent), MSG_NOSIGNAL);
@@ -216,8 +218,8 @@ Wire::Wire(const std::string& to) : state_(std::make_shared<State>()) {
         shutdown(in, SHUT_RDWR);
         continue;
       }
-      state->pumps.emplace_back(Pump, in, out);
-      state->pumps.emplace_back(Pump, out, in);
+      state->pumps.emplace_back(Pump, in, out, &state->lose_requests);
+      state->pumps.emplace_back(Pump, out, in, &state->lose_replies);
     }
   });
 }
@@ -228,7 +230,12 @@ void Wire::Cut() {
   for (const int fd : state_->sockets) shutdown(fd, SHUT_RDWR);
 }
 
+void Wire::LoseRequests() { state_->lose_requests = true; }
+
+void Wire::LoseReplies() { state_->lose_replies = true; }
+
 void Wire::Mend() {
+  state_->lose_requests = state_->lose_replies = false;
   const std::lock_guard lock(state_->mutex);
   state_->cut = false;
 }

@@ -56,6 +56,10 @@ class Wire {
   const std::string& address() const { return address_; }
   void Cut();
   void Mend();
+  // From now on what goes to the other port, or comes from it, is lost, while connections stay;
+  // until Mend, which is to come after a Cut.
+  void LoseRequests();
+  void LoseReplies();
 
  private:
   struct State;

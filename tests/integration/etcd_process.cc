@@ -197,6 +197,23 @@ void EtcdCluster::Compact(uint64_t revision) const {
   FOREBAY_CHECK(Ask(members_[0].client, "/etcdserverpb.KV/Compact", request, &response));
 }
 
+void EtcdCluster::DemandUser(const std::string& user, const std::string& password) const {
+  // Requests of two texts each, as that for a token.
+  const auto ask = [this](const char* method, const std::string& first, const std::string& second) {
+    etcdserverpb::AuthenticateRequest request;
+    request.set_name(first);
+    request.set_password(second);
+    etcdserverpb::CompactionResponse response;
+    FOREBAY_CHECK(Ask(members_[0].client, method, request, &response));
+  };
+  ask("/etcdserverpb.Auth/UserAdd", user, password);
+  ask("/etcdserverpb.Auth/UserAdd", "root", password);
+  ask("/etcdserverpb.Auth/RoleAdd", "root", "");
+  ask("/etcdserverpb.Auth/UserGrantRole", "root", "root");
+  ask("/etcdserverpb.Auth/UserGrantRole", user, "root");
+  ask("/etcdserverpb.Auth/AuthEnable", "", "");
+}
+
 std::string EtcdCluster::ValueAt(size_t member, const std::string& key) const {
   etcdserverpb::RangeRequest request;
   request.set_key(key);

@@ -40,6 +40,8 @@ class EtcdCluster {
 
   // Forgets what was before `revision`, on all members.
   void Compact(uint64_t revision) const;
+  // From now on every call wants a token of a user; there is one, who may do everything.
+  void DemandUser(const std::string& user, const std::string& password) const;
   // The value of a key, or "" if it is absent, as that member has it; for tests that see with
   // other eyes than the coordinator's.
   std::string ValueAt(size_t member, const std::string& key) const;
