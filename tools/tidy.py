@@ -32,7 +32,7 @@ MAY_INCLUDE = {
     "batch": "base codec",
     "shard": "base codec curriculum rollout",
     "ledger": "base codec batch",
-    "replication": "base codec",
+    "replication": "base codec cluster",
     "cluster": "base codec",
     "io": "base",
     "storage": "base codec io",
