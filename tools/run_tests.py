@@ -5,6 +5,7 @@
     ./dev test asan tsan                        the tests in sanitized builds
     ./dev test unit transcripts                 some suites
     ./dev test sim --minutes 60 [--seed S]      the simulator for as long as you like
+    ./dev test sim --cluster --minutes 60       the cluster's simulator; mutations --cluster: its mutations
     ./dev test crash --rounds 500 [--seed S]    kills of a loaded daemon
     ./dev test nfs [-- --case NAME]             a daemon whose store is on real NFS
     ./dev test fuzz --seconds 60                libFuzzer, so long on each decoder
@@ -37,6 +38,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("suites", nargs="*", metavar="suite", help=", ".join(suites.SUITES))
     parser.add_argument("--minutes", type=float, default=CI_SIM_MINUTES, help="of simulation")
     parser.add_argument("--seed", help="the simulator's first seed, or of the schedule of kills")
+    parser.add_argument("--cluster", action="store_true", help="sim and mutations: a cluster instead of one node")
     parser.add_argument("--rounds", type=int, default=CI_CRASH_ROUNDS, help="of kills")
     parser.add_argument("--seconds", type=int, default=CI_FUZZ_SECONDS, help="of fuzzing, for each decoder")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2)
@@ -96,6 +98,7 @@ def main() -> int:
         seed=arguments.seed,
         rounds=arguments.rounds,
         extra=arguments.extra,
+        cluster=arguments.cluster,
         alone=len(arguments.suites) == 1,
         by_hand=bool(arguments.suites),
     )

@@ -55,6 +55,7 @@ class Context:
     extra: list[str]
     alone: bool  # The only suite of this call: its output is shown as it comes.
     by_hand: bool  # Named on the command line, so not CI's share.
+    cluster: bool = False  # The cluster's simulator instead of one node's.
     suite: str = ""
 
     def for_suite(self, name: str) -> Context:
@@ -250,12 +251,14 @@ def run_integration(context: Context) -> Result:
     return result
 
 
-def simulator(context: Context, options: list[str], timeout: float, preset: str = "release") -> Result:
-    result = build(context, preset, ["simulate"])
-    program = context.tree(preset) / "bin" / "simulate"
+def simulator(
+    context: Context, options: list[str], timeout: float, preset: str = "release", name: str = "simulate"
+) -> Result:
+    result = build(context, preset, [name])
+    program = context.tree(preset) / "bin" / name
     if result.failed or not program.exists():
         return result
-    reports = context.scratch(f"{preset}-simulate-reports")
+    reports = context.scratch(f"{preset}-{name}-reports")
     environment = sanitizer_environment(context, preset, reports)
     return with_reports(count_program(*context.run([str(program), *options], environment, timeout)), reports)
 
@@ -282,6 +285,8 @@ def run_nfs(context: Context) -> Result:
 
 
 CI_SIM_MINUTES = 5
+CI_CLUSTER_MINUTES = 1
+CLUSTER = "simulate-cluster"
 # Some of them under AddressSanitizer: for the bytes that they touch, not for the rules.
 ASAN_SIM_HISTORIES = ["--seed", "3216107517", "--histories", "60"]
 
@@ -297,19 +302,22 @@ def run_sim(context: Context) -> Result:
     chosen = context.seed if context.by_hand else seed_of_source(context)
     seed = ["--seed", chosen] if chosen else []
     if not context.by_hand:
-        return simulator(context, ["--minutes", str(CI_SIM_MINUTES), *seed], 900)
+        result = simulator(context, ["--minutes", str(CI_SIM_MINUTES), *seed], 900)
+        result.add(simulator(context, ["--minutes", str(CI_CLUSTER_MINUTES), *seed], 300, name=CLUSTER))
+        return result
     options = ["--minutes", str(context.minutes), *seed, *context.extra]
-    return simulator(context, options, context.minutes * 60 + 300)
+    return simulator(context, options, context.minutes * 60 + 300, name=CLUSTER if context.cluster else "simulate")
 
 
 def run_simulation(context: Context) -> Result:
-    """The tests of the simulator itself."""
-    return ctest(context, "release", ["simulation"])
+    """The tests of the simulators themselves, and of the cluster's that each rule switched off is noticed."""
+    return ctest(context, "release", ["simulation", "cluster_simulation"])
 
 
 def run_mutations(context: Context) -> Result:
     """Each rule switched off in turn: the invariant named after it must notice."""
-    return simulator(context, ["--mutations", *context.extra], 600)
+    name = CLUSTER if context.cluster else "simulate"
+    return simulator(context, ["--mutations", *context.extra], 600, name=name)
 
 
 def run_fuzz(context: Context) -> Result:
@@ -331,7 +339,7 @@ def run_fuzz(context: Context) -> Result:
 
 def run_asan(context: Context) -> Result:
     """Everything but the long simulation."""
-    result = ctest(context, ASAN, ["unit", "transcripts", "simulation", "integration"])
+    result = ctest(context, ASAN, ["unit", "transcripts", "simulation", "cluster_simulation", "integration"])
     context = dataclasses.replace(context, extra=[])
     result.add(simulator(context, ASAN_SIM_HISTORIES, 600, ASAN))
     return against_sanitized_daemon(context, ASAN, result)
