@@ -408,7 +408,7 @@ class _BaseActor(Generic[A]):
     def _wrap(self, lease: Lease) -> A:
         return self._assignment(self._keeper, lease, self._push_timeout)
 
-    def set_reward(self, attempt: Union[int, _BaseAssignment], reward: Any) -> Promise[int]:
+    def set_reward(self, attempt: Union[int, _BaseAssignment], reward: Any) -> Promise[PushResult]:
         """Delivers a reward after the push; see Run.set_reward."""
         attempt_id = attempt if isinstance(attempt, int) else attempt.id
         rewards = reward if isinstance(reward, Mapping) else {"reward": reward}

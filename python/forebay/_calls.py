@@ -221,8 +221,14 @@ class SyncRun:
 
     def set_reward(
         self, attempt: Union[int, _BaseAssignment], reward: Union[float, Mapping[str, float]]
-    ) -> Promise[int]:
-        """Delivers a reward after the push. Returns at once: await the result, ask for `.result()`, or let it be."""
+    ) -> Promise[PushResult]:
+        """Delivers a reward after the push. Returns at once: await the result, ask for `.result()`, or let it be.
+
+        The result is ACCEPTED, DUPLICATE (the attempt has all these rewards) or LATE (its group was done without it).
+        Where it is asked for it raises InvalidRollout for a reward that the attempt's source does not have, or one that
+        comes beside another that the attempt has already, and NotFound for an attempt that was not pushed yet, whose
+        group is over, or of another run. A failure that nobody asks for is logged.
+        """
         attempt_id = attempt if isinstance(attempt, int) else attempt.id
         keeper = self._any_keeper() if isinstance(attempt, int) else attempt._keeper
         rewards = reward if isinstance(reward, Mapping) else {"reward": reward}
@@ -446,7 +452,7 @@ class AsyncRun:
 
     def set_reward(
         self, attempt: Union[int, _BaseAssignment], reward: Union[float, Mapping[str, float]]
-    ) -> Promise[int]:
+    ) -> Promise[PushResult]:
         return self._sync.set_reward(attempt, reward)
 
     async def push_group(self, source: str, rollouts: Sequence[Rollout], **options: Any) -> List[PushResult]:

@@ -21,7 +21,7 @@ from . import _errors
 from ._connection import Backoff, Connection, Scope, encoded, random_id, thread_name
 from ._messages import actor as wire
 from ._messages.types import PolicyVersion
-from ._push import Pusher
+from ._push import Pusher, PushResult
 from ._usage import meter
 from ._waiting import Mailbox, Promise
 from ._wire import clipped
@@ -162,8 +162,8 @@ class LeaseKeeper:
         if self.finish(lease):
             self._post("fail", (lease, clipped(reason, 1024)))
 
-    def set_reward(self, attempt_id: int, rewards: Dict[str, float]) -> Promise[int]:
-        """Raises InvalidRequest for what is no attempt's id."""
+    def set_reward(self, attempt_id: int, rewards: Dict[str, float]) -> Promise[PushResult]:
+        """Raises InvalidRequest for what is no attempt's id. The promise fails as `reward_error` says."""
         request = wire.AttemptReward(attempt_id=attempt_id, rewards=rewards)
         encoded(request, f"the reward of attempt {attempt_id}")  # here, where it is the caller's error
         return self._post("reward", request)
@@ -451,8 +451,14 @@ class LeaseKeeper:
             self._deliver_rewards_of_call(part[:middle])
             self._deliver_rewards_of_call(part[middle:])
             return
-        for (_, promise), result in zip(part, response.results):
-            promise.resolve(result)
+        if len(response.results) != len(part):
+            raise _errors.InternalError(f"SetReward answered {len(response.results)} of {len(part)} rewards")
+        for (reward, promise), result in zip(part, response.results):
+            refused = reward_error(reward, result)
+            if refused is None:
+                promise.resolve(PushResult(result))
+            else:
+                promise.fail(refused)
 
     def _give_back(self, kind: str, entries: List[Tuple[Any, Promise[Any]]]) -> None:
         by_reason: Dict[str, List[Lease]] = {}
@@ -472,3 +478,28 @@ class LeaseKeeper:
                 self._connection.call(SERVICE + "Release", release, wire.ReleaseResponse, wait=True)
         for _, promise in entries:
             promise.resolve(None)
+
+
+def reward_error(reward: wire.AttemptReward, result: int) -> Optional[_errors.ForebayError]:
+    """The exception for a late reward that was not taken; None for one that was, that was there, or that came too late."""
+    names = ", ".join(sorted(reward.rewards))
+    about = f"of attempt {reward.attempt_id}"
+    if result == wire.PUSH_RESULT_INVALID:
+        field = f"rewards[{names}]" if len(reward.rewards) == 1 else "rewards"
+        return _errors.InvalidRollout(
+            field,
+            f"{about} is refused: it gives {names or 'nothing'}; it must give rewards that the attempt's source has, "
+            "all of them new ones",
+        )
+    if result == wire.PUSH_RESULT_UNKNOWN:
+        return _errors.NotFound(
+            f"attempt {reward.attempt_id}: holds no rollout for the rewards [{names}]: it was not pushed yet, "
+            "its group is over, or it is of another run"
+        )
+    if result == wire.PUSH_RESULT_LEASE_LOST:
+        return _errors.LeaseLost(f"rewards [{names}] {about}: it was handed out again")
+    if result == wire.PUSH_RESULT_STALE:
+        return _errors.Stale(f"rewards [{names}] {about}: its versions are over the lag limit, or of an abandoned branch")
+    if result not in (wire.PUSH_RESULT_ACCEPTED, wire.PUSH_RESULT_DUPLICATE, wire.PUSH_RESULT_LATE):
+        return _errors.InternalError(f"rewards [{names}] {about}: the daemon answered {result}, which is no result")
+    return None

@@ -380,7 +380,7 @@ def test_what_cannot_work_ends_the_iteration(scripted):
 def test_rewards_and_adoptions_are_delivered_without_waiting(scripted):
     run = scripted.connect()
     pending = [run.set_reward(i, float(i)) for i in (1, 2, 3)]
-    assert [p.result(10) for p in pending] == [1, 1, 1]
+    assert [p.result(10) for p in pending] == [fb.PushResult.ACCEPTED] * 3
     assert sum(len(r.rewards) for r in scripted.requests("SetReward")) == 3
     run.report_adoption(fb.Version(4, branch=1), pause_s=0.25, engine="engine-1").result(10)
     (report,) = scripted.requests("ReportAdoption")
@@ -400,7 +400,7 @@ def test_a_reward_that_the_daemon_refuses_fails_alone(scripted):
             with pytest.raises(fb.InvalidRequest, match="names shard 9"):
                 promise.result(20)
         else:
-            assert promise.result(20) == 1
+            assert promise.result(20) is fb.PushResult.ACCEPTED
 
 
 def test_calls_with_rewards_are_bounded_in_bytes(scripted):
@@ -408,7 +408,7 @@ def test_calls_with_rewards_are_bounded_in_bytes(scripted):
     rewards = {f"{'r' * 60}{i}": 1.0 for i in range(64)}
     with keeper._condition:
         pending = [keeper.set_reward(i, rewards) for i in range(1, 2001)]
-    assert [promise.result(20) for promise in pending] == [1] * 2000
+    assert [promise.result(20) for promise in pending] == [fb.PushResult.ACCEPTED] * 2000
     calls = [len(request.encode()) for request in scripted.requests("SetReward")]
     assert sum(calls) > 8 << 20 and max(calls) < 3 << 20
 

@@ -308,6 +308,40 @@ def test_a_late_reward_completes_the_group(run):
     assert run.sources()["math"].groups_ready == 1
 
 
+def test_a_late_reward_that_is_not_taken_is_an_exception(run):
+    run.load("math", [{"id": "one"}], group_size=2, reward_timeout_s=60, rewards={"right": 1.0, "short": 0.5})
+    with run.sync.actor("env", slots=2) as actor:
+        pushed, held = actor.next(20), actor.next(20)
+        pushed.push(rollout(1))
+        for wrong in ({"zzz": 1.0}, {"yyy": 1.0, "zzz": 1.0}, {}):
+            with pytest.raises(fb.InvalidRollout, match=f"of attempt {pushed.id} .*{'.*'.join(sorted(wrong)) or 'nothing'}") as e:
+                run.set_reward(pushed, wrong).result(20)
+            assert e.value.field == ("rewards[zzz]" if len(wrong) == 1 else "rewards")
+        for nobody in (held.id, held.id ^ 1 << 40):
+            with pytest.raises(fb.NotFound, match=rf"attempt {nobody}: .*\[right\].*not pushed yet.*another run"):
+                run.set_reward(nobody, {"right": 1.0}).result(20)
+        assert run.set_reward(pushed, {"right": 1.0}).result(20) is fb.PushResult.ACCEPTED
+        assert run.set_reward(pushed, {"right": 1.0}).result(20) is fb.PushResult.DUPLICATE
+        with pytest.raises(fb.InvalidRollout, match="right, short; .* new ones"):
+            run.set_reward(pushed, {"right": 1.0, "short": 1.0}).result(20)
+        assert run.sources()["math"].groups_ready == 0
+        with held:
+            held.push(rollout(2), rewards={"right": 0.0, "short": 1.0})
+        assert run.set_reward(pushed, {"short": 0.0}).result(20) is fb.PushResult.ACCEPTED
+        assert run.sources()["math"].groups_ready == 1
+        assert actor.set_reward(pushed, {"short": 0.0}).result(20) is fb.PushResult.DUPLICATE
+
+
+def test_a_reward_after_its_group_was_done_is_late(run):
+    run.load("math", [{"id": "one"}], group_size=2, complete_at=1, advantage="none", reward_timeout_s=60)
+    with run.sync.actor("env", slots=2) as actor:
+        late, first = actor.next(20), actor.next(20)
+        late.push(rollout(1))
+        first.push(rollout(2), reward=1.0)
+        assert run.sources()["math"].groups_ready == 1
+        assert run.set_reward(late, 1.0).result(20) is fb.PushResult.LATE
+
+
 def test_a_finished_group_is_pushed_without_assignments(run):
     run.load("offline", [], group_size=2, max_lag=5)
     big = {"states": np.zeros((20, 40_000), np.float32)}  # several frames

@@ -17,7 +17,7 @@ def test_a_reward_for_what_is_no_attempt_is_the_callers_error(scripted, attempt_
     run = scripted.connect()
     with pytest.raises(fb.InvalidRequest, match=f"the reward of attempt {attempt_id}: cannot be encoded"):
         run.set_reward(attempt_id, 1.0)
-    assert run.set_reward(1, 1.0).result(20) == 1
+    assert run.set_reward(1, 1.0).result(20) is fb.PushResult.ACCEPTED
 
 
 def test_an_adoption_with_a_negative_time_is_the_callers_error(scripted):
@@ -78,7 +78,7 @@ def test_what_fails_to_be_delivered_does_not_end_the_delivery(scripted, monkeypa
     run = scripted.connect()
     with pytest.raises(KeyError, match="of a bug"):
         run.set_reward(1, 1.0).result(20)
-    assert run.set_reward(2, 1.0).result(20) == 1
+    assert run.set_reward(2, 1.0).result(20) is fb.PushResult.ACCEPTED
 
 
 def test_an_actor_of_the_process_that_forked_this_one_says_so(scripted, monkeypatch):
