@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 import grpc
 
@@ -78,11 +78,29 @@ def _push(connection: Connection, frames: List[Any], count: int, timeout: float)
             passing = broke(error) and not scope.cancelled
             if not passing or time.monotonic() + pause > deadline or scope.wait(pause):
                 raise failure from None
-    for outcome in refused.values():
-        wrong = error_of(outcome)
-        if wrong is not None:
-            raise wrong
+    wrong = refusal_of(refused)
+    if wrong is not None:
+        raise wrong
     meter().pushed(sum(size for _, _, size in frames))
     return [
         PushResult(refused[i].result) if i in refused else PushResult.ACCEPTED for i in range(count)
     ]
+
+
+def refusal_of(outcomes: Dict[int, wire.PushOutcome]) -> Optional[Exception]:
+    """The exception for a group that was refused, None if it was taken.
+
+    A rollout that is wrong refuses the others with it, and theirs have the field "rollouts", of the group. One that
+    names a field of its own says what is wrong; its index is put before that.
+    """
+    refused = [(i, outcome) for i, outcome in sorted(outcomes.items()) if error_of(outcome) is not None]
+    for index, outcome in refused:
+        if outcome.field and outcome.field.partition(".")[0] not in ("rollouts", "group"):
+            outcome.field = f"rollouts[{index}].{outcome.field}"
+            return error_of(outcome) if outcome.result == wire.PUSH_RESULT_INVALID else _named(outcome)
+    return error_of(refused[0][1]) if refused else None
+
+
+def _named(outcome: wire.PushOutcome) -> Optional[Exception]:
+    outcome.message = f"{outcome.field}: {outcome.message}"
+    return error_of(outcome)

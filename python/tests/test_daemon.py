@@ -352,6 +352,29 @@ def test_a_finished_group_is_pushed_without_assignments(run):
         run.push_group("nowhere", group, task={"question": "?"})
 
 
+@pytest.mark.parametrize("place", [0, 2])
+def test_a_group_that_is_refused_names_the_rollout_that_is_wrong(run, place):
+    run.load("offline", [], group_size=3, max_lag=1)
+
+    def refused(error, match, *, rewards=None, **spoiled):
+        rewards = {"reward": 1.0} if rewards is None else rewards
+        group = [rollout(i, rewards={"reward": float(i)}, versions=0) for i in range(3)]
+        group[place] = rollout(9, rewards=rewards, **{"versions": 0, **spoiled})
+        with pytest.raises(error, match=match) as e:
+            run.push_group("offline", group, task={"question": "?"})
+        return e.value
+
+    future = refused(fb.InvalidRollout, r"version 0\.99 was never announced", versions=99)
+    assert future.field == f"rollouts[{place}].versions"
+    assert refused(fb.InvalidRollout, 'reward "reward" is missing', rewards={}).field == f"rollouts[{place}].rewards"
+    source = run.sources()["offline"]
+    assert (source.tasks, source.rollouts, source.groups_ready) == (0, 0, 0)
+    with pytest.raises(fb.InvalidRollout, match="group.source .* is for evaluation") as e:
+        run.load("held-out", [], purpose="eval")
+        run.push_group("held-out", [rollout(1, rewards={"reward": 1.0}, versions=0)] * 2, task={"question": "?"})
+    assert e.value.field == "group.source"
+
+
 def group_with_headers(count):
     """Rollouts whose headers have some 920 KB each."""
     turns = [fb.Turn(0, 1, engine="e" * 1000)] * 900
