@@ -90,7 +90,7 @@ class Assembly:
                 raise InternalError(f"a micro-batch has {len(data) - at} bytes more than its layout says")
             piece = self._pieces[self._column]
             count = min(len(piece) - self._filled, len(data) - at)
-            memoryview(piece)[self._filled : self._filled + count] = data[at : at + count]
+            piece.data[self._filled : self._filled + count] = data[at : at + count]
             at += count
             self._filled += count
             if self._filled == len(piece):
