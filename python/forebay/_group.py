@@ -90,17 +90,16 @@ def _push(connection: Connection, frames: List[Any], count: int, timeout: float)
 def refusal_of(outcomes: Dict[int, wire.PushOutcome]) -> Optional[Exception]:
     """The exception for a group that was refused, None if it was taken.
 
-    A rollout that is wrong refuses the others with it, and theirs have the field "rollouts", of the group. One that
-    names a field of its own says what is wrong; its index is put before that.
+    A rollout that is wrong refuses the others with it, whose outcomes name the group and no field of theirs. One that
+    names a field of its own says what is wrong, and is named before it, unless all say the same: then it is the group's.
     """
     refused = [(i, outcome) for i, outcome in sorted(outcomes.items()) if error_of(outcome) is not None]
     for index, outcome in refused:
-        if outcome.field and outcome.field.partition(".")[0] not in ("rollouts", "group"):
+        if outcome.field in ("", "group", "rollouts"):
+            continue
+        if any(other.field != outcome.field or other.message != outcome.message for _, other in refused):
             outcome.field = f"rollouts[{index}].{outcome.field}"
-            return error_of(outcome) if outcome.result == wire.PUSH_RESULT_INVALID else _named(outcome)
+            if outcome.result != wire.PUSH_RESULT_INVALID:
+                outcome.message = f"{outcome.field}: {outcome.message}"
+        return error_of(outcome)
     return error_of(refused[0][1]) if refused else None
-
-
-def _named(outcome: wire.PushOutcome) -> Optional[Exception]:
-    outcome.message = f"{outcome.field}: {outcome.message}"
-    return error_of(outcome)

@@ -394,41 +394,6 @@ def test_a_group_is_bounded_by_what_its_first_message_holds(run):
     assert run.push_group("offline", group_with_headers(13), task={"question": "?"}) == [fb.PushResult.ACCEPTED] * 13
 
 
-def test_bad_rollouts_are_refused_by_the_daemon_too(run):
-    """Checks of the client are switched off here, one after another."""
-    run.load("math", [{"id": str(i)} for i in range(9)], group_size=2, max_failures=100)
-
-    def spoiled(change):
-        r = rollout()
-        encode = r._encode
-
-        def spoil(*arguments):
-            header, parts = encode(*arguments)
-            change(header)
-            return header, parts
-
-        r._encode = spoil
-        return r
-
-    def missing_column(header):
-        header.columns = header.columns[:1]
-
-    def too_many_loss_tokens(header):
-        header.sequences[0].loss_tokens = 999
-
-    with run.sync.actor("env", slots=1) as actor:
-        for change, field in ((missing_column, "columns"), (too_many_loss_tokens, "loss_tokens")):
-            with actor.next(20) as a:
-                bad = spoiled(change)
-                if change is missing_column:
-                    parts = bad.sequences[0].columns["tokens"]
-                    encode = bad._encode
-                    bad._encode = lambda *x: (encode(*x)[0], [parts])
-                with pytest.raises(fb.InvalidRequest, match=field):
-                    a.push(bad, reward=1)
-                assert a.push(rollout(), reward=1) is fb.PushResult.ACCEPTED
-
-
 def test_a_rollout_that_makes_the_daemon_refuse_its_frame_fails_alone(run, monkeypatch):
     """The client's own check of the count is switched off."""
     monkeypatch.setattr(_rollout, "COLUMNS_MAX", 1000)
