@@ -1,4 +1,4 @@
-"""Checks of the parts that training stands on: python -m pytest examples/grpo_reasoning_gym"""
+"""Checks of the parts that training stands on: ./dev test examples"""
 
 import types
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import pickle
+import sys
 import threading
 import time
 
@@ -9,6 +10,7 @@ import forebay as fb
 import grpc
 import numpy as np
 import pytest
+import stand_in_torch as torch
 from forebay import _connection
 from forebay._messages import trainer as wire
 from forebay._messages import types
@@ -287,18 +289,20 @@ def test_a_request_that_no_daemon_takes_is_refused_before_it_is_sent(daemon):
     assert daemon.requests("AttachTrainer") == []
 
 
-def test_tensors_have_the_types_that_torch_knows(daemon):
-    torch = pytest.importorskip("torch")
+def test_tensors_have_the_types_that_torch_knows(daemon, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", torch)
     with daemon.connect().trainer(groups=1) as t:
         step = next(t.steps())
         mb = next(iter(step))
-        tensors = mb.torch("cpu")
-        assert tensors.tokens.dtype == torch.int64 and tensors.loss_mask.dtype == torch.uint8
+        tensors = mb.torch("cuda:1")
+        assert tensors.tokens.dtype is torch.int64 and tensors.loss_mask.dtype is torch.uint8
+        assert tensors.tokens.device == "cuda:1" and tensors.tokens.tolist() == mb.tokens.tolist()
         assert tensors.cu_seqlens.tolist() == [0, 400, TOKENS]
-        assert tensors.advantages.dtype == torch.float32
+        assert tensors.advantages.dtype is torch.float32
         assert tensors.position_ids.shape == (TOKENS,)
-        step.put(mb, old_logprobs=torch.zeros(TOKENS), bits=torch.ones(TOKENS, dtype=torch.bfloat16))
-        assert mb.torch("cpu").columns["bits"].dtype == torch.bfloat16
+        step.put(mb, old_logprobs=torch.zeros(TOKENS).to("cuda:1"), bits=torch.zeros(TOKENS, dtype=torch.bfloat16))
+        assert mb["old_logprobs"].dtype == np.float32
+        assert mb.torch("cpu").columns["bits"].dtype is torch.bfloat16
 
 
 def test_an_exception_aborts_the_open_steps(daemon):
