@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Builds and runs the test suites, sums up their cases, and ends with one line `N passed, N failed`.
 
-    ./dev test                                  CI's share of every suite but asan, tsan and nfs
+    ./dev test                                  CI's share of every suite but asan, tsan, nfs and examples
     ./dev test asan tsan                        the tests in sanitized builds
     ./dev test unit transcripts                 some suites
     ./dev test sim --minutes 60 [--seed S]      the simulator for as long as you like
     ./dev test sim --cluster --minutes 60       the cluster's simulator; mutations --cluster: its mutations
     ./dev test crash --rounds 500 [--seed S]    kills of a loaded daemon
     ./dev test nfs [-- --case NAME]             a daemon whose store is on real NFS
+    ./dev test examples                         the demo's parts, with torch
     ./dev test fuzz --seconds 60                libFuzzer, so long on each decoder
     ./dev test integration -- -k drain -x       what follows -- goes to pytest or to ctest
 

@@ -114,12 +114,12 @@ def count_gtest(report: pathlib.Path) -> tuple[int, int]:
 
 
 def count_junit(report: pathlib.Path) -> tuple[int, int]:
-    """Cases of a pytest report; a skipped case counts as neither."""
+    """Cases of a pytest report; a skipped case has failed, for nobody would miss it."""
     passed = failed = 0
     for case in xml.etree.ElementTree.parse(report).getroot().iter("testcase"):
-        if case.find("failure") is not None or case.find("error") is not None:
+        if any(case.find(trouble) is not None for trouble in ("failure", "error", "skipped")):
             failed += 1
-        elif case.find("skipped") is None:
+        else:
             passed += 1
     return passed, failed
 
@@ -222,6 +222,8 @@ def run_build(context: Context) -> Result:
 def run_tidy(context: Context) -> Result:
     result = count_program(*context.run([sys.executable, "tools/tidy.py"]))
     result.add(count_program(*context.run([sys.executable, "tools/lint.py", "--format-only"])))
+    mypy = [sys.executable, "-m", "mypy", "--config-file=python/pyproject.toml", "--cache-dir=build/mypy", "python/forebay"]
+    result.add(count_program(*context.run(mypy)))
     result.add(pytest(context, ["tools", "bench"]))
     return result
 
@@ -249,6 +251,12 @@ def run_integration(context: Context) -> Result:
         result.add(ctest(dataclasses.replace(context, extra=[]), "release", ["integration"]))
         result.add(pytest(context, ["tests/integration"]))
     return result
+
+
+def run_examples(context: Context) -> Result:
+    """The parts of the demo, and torch's own tensors; they need what `./dev setup demo` installs."""
+    result = build(context, "release", ["bufferd"])
+    return result if result.failed else pytest(context, ["examples"])
 
 
 def simulator(
@@ -369,6 +377,7 @@ SUITES: dict[str, Callable[[Context], Result]] = {
     "mutations": run_mutations,
     "python": run_python,
     "integration": run_integration,
+    "examples": run_examples,
     "crash": run_crash,
     "nfs": run_nfs,
     "sim": run_sim,
@@ -379,5 +388,6 @@ SUITES: dict[str, Callable[[Context], Result]] = {
 # CI's share in its order: first what wants the machine for itself, then what shares it with five minutes of simulation.
 QUIET = ["tidy", "unit", "transcripts", "simulation", "mutations", "python", "integration", "crash"]
 # asan and tsan run by hand, and before a release: whole builds of their own, which take longer than all the rest together. So
-# does nfs: it wants root, and its emulated machine misses its deadlines where the processors are busy.
+# does nfs: it wants root, and its emulated machine misses its deadlines where the processors are busy. And examples: torch is
+# larger than all that the other suites install.
 BESIDE_SIMULATION = ["fuzz"]

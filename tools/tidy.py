@@ -293,7 +293,8 @@ def check_unlisted_test(tree: Tree) -> Iterator[Finding]:
 def check_unfinished(tree: Tree) -> Iterator[Finding]:
     """No promises, no tests that are switched off, none that cannot fail."""
     pattern = (
-        r"\b(TODO|FIXME|XXX|HACK)\b|\bDISABLED_\w+|\bGTEST_SKIP\b|pytest\.mark\.(skip\w*|xfail)|pytest\.skip\("
+        r"\b(TODO|FIXME|XXX|HACK)\b|\bDISABLED_\w+|\bGTEST_SKIP\b|pytest\.mark\.(skip\w*|xfail)|pytest\.(skip|xfail)\("
+        r"|\bimportorskip\b|\bunittest\.skip\w*|\.skipTest\("
         r"|\b(EXPECT|ASSERT)_TRUE\(true\)|\bassert True\b|\bNOLINT(?!\w*\([\w.,-]+\):)"
     )
     for path in tree.text():

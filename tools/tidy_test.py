@@ -72,6 +72,8 @@ BROKEN = [
     ("format-page", "docs/formats/x.md", "`tests/golden/x-1`\n" + PAGE, 1),
     ("format-page", "docs/formats/x.md", PAGE.replace("Example", "Sample"), 1),
     ("unfinished", "tests/test_a.py", "@pytest.mark.skip\ndef test_a(): pass\n", 1),
+    ("unfinished", "tests/test_a.py", "def test_a():\n    torch = pytest.importorskip('torch')\n", 2),
+    ("unfinished", "tests/test_a.py", "@unittest.skipUnless(x, 'y')\ndef test_a(): pass\n", 1),
     ("sleep", "tests/t_test.cc", "TEST(A, B) {\n  absl::SleepFor(x);\n}\n", 2),
     ("sleep", "tests/test_a.py", "def test_a():\n    time.sleep(1)\n", 2),
     ("throw", "src/shard/s.cc", SHARD + "void F() { throw 1; }\n", 2),
