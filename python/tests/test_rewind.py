@@ -10,10 +10,10 @@ from test_daemon import fill
 ATTACHED = dict(next_step=1, train_version=PolicyVersion())
 
 
-@pytest.fixture
-def kept(tmp_path):
-    """A daemon that keeps the rollouts of committed steps."""
-    with fb.start(storage__directory=str(tmp_path / "run")) as started:
+@pytest.fixture(params=["auto", "threads"])
+def kept(request, tmp_path):
+    """A daemon that keeps the rollouts of committed steps, with either way to its disk."""
+    with fb.start(storage__directory=str(tmp_path / "run"), storage__io=request.param) as started:
         yield started
 
 
