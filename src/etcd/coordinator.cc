@@ -92,8 +92,7 @@ Coordinator::~Coordinator() {
   said.Wait();
   loop_->Post([this, &closed] { members_->Close([&closed] { closed.Notify(); }); });
   closed.Wait();
-  members_.reset();
-  loop_.reset();
+  loop_->Stop();
 }
 
 bool Coordinator::Admit() {

@@ -56,8 +56,8 @@ class Coordinator final : public node::Coordinator {
   // Of the loop's thread, as what they point at.
   std::function<void()> farewells_said_;
 
-  std::unique_ptr<node::EventLoop> loop_;
-  std::unique_ptr<Members> members_;
+  const std::unique_ptr<node::EventLoop> loop_;
+  const std::unique_ptr<Members> members_;
 };
 
 }  // namespace forebay::etcd

@@ -6,7 +6,8 @@ EventLoop::EventLoop() {
   thread_ = std::thread([this] { Run(); });
 }
 
-EventLoop::~EventLoop() {
+void EventLoop::Stop() {
+  if (!thread_.joinable()) return;
   {
     MutexLock lock(&mutex_);
     stopping_ = true;

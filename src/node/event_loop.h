@@ -24,8 +24,10 @@ class EventLoop {
   using TimerId = std::pair<Deadline, uint64_t>;
 
   EventLoop();
-  // Runs what was posted before, and what that posts; timers that are not due are dropped.
-  ~EventLoop();
+  ~EventLoop() { Stop(); }
+  // Runs what was posted before, and what that posts; timers that are not due are dropped. Owners
+  // whose closures use the loop call it before they let go of it. Not from within a closure.
+  void Stop();
 
   void Post(Work work);
   TimerId At(Deadline when, Work work);

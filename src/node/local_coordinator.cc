@@ -133,8 +133,8 @@ LocalCoordinator::~LocalCoordinator() {
   });
   closed.Wait();
   // The one that is written comes to its end, and tells it to the loop.
-  writer_.reset();
-  loop_.reset();
+  writer_->Stop();
+  loop_->Stop();
   FOREBAY_CHECK(presences_count_ == 0);
 }
 

@@ -106,8 +106,8 @@ class LocalCoordinator final : public Coordinator {
   absl::Status broken_ ABSL_GUARDED_BY(health_mutex_);
   Deadline broken_since_ ABSL_GUARDED_BY(health_mutex_);
 
-  std::unique_ptr<EventLoop> loop_;
-  std::unique_ptr<EventLoop> writer_;  // blocks on the disk
+  const std::unique_ptr<EventLoop> loop_;
+  const std::unique_ptr<EventLoop> writer_;  // blocks on the disk
 };
 
 }  // namespace forebay::node
