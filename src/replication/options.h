@@ -15,6 +15,8 @@ struct Options {
   uint64_t swap_retry_ms = 200;  // after a compare-and-swap whose outcome is not known, or refused
   uint64_t promote_stagger_ms = 50;  // between members, so that they do not all ask at once
   uint64_t hand_over_ms = 1'000;     // then a switchover that did not come is given up
+  // Commits wait so long for a replica that nearly has everything, and then not again for a while.
+  uint64_t admission_ms = 300;
   uint64_t snapshot_retry_ms = 2'000;
   uint64_t batch_bytes_max = uint64_t{1} << 20;   // of entries in a message; one always fits
   uint64_t window_bytes_max = uint64_t{8} << 20;  // on the way to a peer

@@ -14,7 +14,7 @@ void Replica::BeginReign(uint64_t now_ms) {
   pending_.reset();
   peers_.clear();
   hand_over_to_ = admitting_ = NodeId();
-  admission_ms_ = 0;
+  admission_ms_ = hand_over_until_ms_ = 0;
   reign_start_ = LogPosition(log_.last().position.value + 1);
   output_.roles.push_back({Role::kPrimary, epoch_});
   MatchPeersToConfiguration(now_ms);
@@ -199,7 +199,7 @@ void Replica::ConsiderAdmission(uint64_t now_ms) {
     const bool comes = found != peers_.end() && !Suspected(found->second, now_ms);
     if (comes && now_ms < admission_ms_) return;
     admitting_ = NodeId();
-    admission_ms_ = now_ms + 4 * options_.lag_ms;
+    admission_ms_ = now_ms + 10 * options_.admission_ms;
     TryCommit(now_ms);
   }
   if (now_ms < admission_ms_) return;
@@ -208,7 +208,7 @@ void Replica::ConsiderAdmission(uint64_t now_ms) {
     if (!peer.matched || Suspected(peer, now_ms) || peer.synced < log_.base().position) continue;
     if (log_.BytesBetween(peer.synced, log_.last().position) > options_.window_bytes_max) continue;
     admitting_ = node;
-    admission_ms_ = now_ms + options_.lag_ms;
+    admission_ms_ = now_ms + options_.admission_ms;
     return;
   }
 }
@@ -283,6 +283,9 @@ void Replica::TickAsPrimary(uint64_t now_ms) {
   }
   ConsiderChange(now_ms);
   if (!configuration_.Leaving(self_.node) || hand_over_to_ != NodeId()) return;
+  // Where it did not come to pass, work goes on for a while before it is tried again.
+  const uint64_t pause_ms = 4 * options_.hand_over_ms;
+  if (hand_over_until_ms_ != 0 && now_ms < hand_over_until_ms_ + pause_ms) return;
   for (const NodeId node : configuration_.in_sync) {
     if (!configuration_.Leaving(node) && HandOver(node, now_ms).ok()) return;
   }

@@ -1,5 +1,7 @@
 #include "tests/cluster_simulation/client.h"
 
+#include <algorithm>
+
 namespace forebay::cluster_simulation {
 
 void Client::Ask() {
@@ -14,7 +16,7 @@ void Client::Ask() {
           });
         });
   });
-  world_.queue.After(kTimeoutMs, [this, asked] {
+  world_.queue.After(world_.options.client_timeout_ms, [this, asked] {
     if (asked != asked_) return world_.queue.Idle();
     at_ = NodeId(static_cast<uint32_t>(world_.dice.Between(1, world_.options.nodes)));
     Ask();
@@ -26,6 +28,8 @@ void Client::OnReply(const Reply& reply) {
   uint64_t wait = 10;
   if (reply.count) {
     world_.checker.OnAcknowledged(machine_, operation_, *reply.count);
+    const uint64_t now = world_.queue.now_ms();
+    world_.stats.longest_wait_ms = std::max(world_.stats.longest_wait_ms, now - began_ms_);
     ++operation_.request;
     wait = world_.dice.Below(world_.options.think_ms_max + 1);
   } else if (reply.leader != NodeId() && reply.leader != at_) {
@@ -33,8 +37,10 @@ void Client::OnReply(const Reply& reply) {
   } else {
     at_ = NodeId(static_cast<uint32_t>(world_.dice.Between(1, world_.options.nodes)));
   }
-  world_.queue.After(wait, [this, asked = asked_] {
-    if (asked == asked_) Ask();
+  world_.queue.After(wait, [this, asked = asked_, acknowledged = reply.count.has_value()] {
+    if (asked != asked_) return;
+    if (acknowledged) began_ms_ = world_.queue.now_ms();
+    Ask();
   });
 }
 

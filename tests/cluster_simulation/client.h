@@ -17,19 +17,21 @@ class Client {
   Client(World* world, uint32_t machine, uint32_t number)
       : world_(*world), machine_(machine), operation_{number, 1} {}
 
-  void Start() { Ask(); }
+  void Start() {
+    began_ms_ = world_.queue.now_ms();
+    Ask();
+  }
   uint64_t acknowledged() const { return operation_.request - 1; }
 
  private:
   void Ask();
   void OnReply(const Reply& reply);
 
-  static constexpr uint64_t kTimeoutMs = 700;
-
   World& world_;
   const uint32_t machine_;
   Operation operation_;
-  uint64_t asked_ = 0;  // counts, so that only the last asking is given up
+  uint64_t asked_ = 0;     // counts, so that only the last asking is given up
+  uint64_t began_ms_ = 0;  // to ask for this operation
   NodeId at_{1};
 };
 

@@ -9,7 +9,8 @@
 namespace forebay::cluster_simulation {
 
 void Faults::Start() {
-  world_.queue.After(world_.dice.Between(1'000, 3'000), [this] { Next(); });
+  world_.queue.After(world_.options.clients_begin_ms + world_.dice.Between(1'000, 3'000),
+                     [this] { Next(); });
 }
 
 void Faults::Heal() {
@@ -22,7 +23,7 @@ void Faults::Heal() {
 Node& Faults::Draw() { return *world_.nodes[world_.dice.Below(world_.nodes.size())]; }
 
 void Faults::Next() {
-  if (healed_) return world_.queue.Idle();
+  if (healed_ || begun_++ >= world_.options.faults_max) return world_.queue.Idle();
   const HistoryOptions& o = world_.options;
   simulation::Dice& dice = world_.dice;
   uint64_t draw = dice.Below(o.crash + o.power_loss + o.freeze + o.partition + o.coordinator_away +

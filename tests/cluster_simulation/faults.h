@@ -34,6 +34,7 @@ class Faults {
 
   World& world_;
   bool healed_ = false;
+  uint64_t begun_ = 0;
 };
 
 }  // namespace forebay::cluster_simulation

@@ -20,6 +20,7 @@ HistoryOptions DrawHistory(uint64_t seed) {
   o.clients = static_cast<uint32_t>(dice.Between(2, 5));
   o.faulty_ms = dice.Between(10'000, 40'000);
   o.think_ms_max = dice.Between(5, 150);
+  o.client_timeout_ms = dice.Between(100, 1'000);
   o.fault_gap_ms = dice.Between(300, 3'000);
   if (dice.OneIn(2)) o.loss = dice.Unit() * 0.1;
   if (dice.OneIn(2)) o.repeat = dice.Unit() * 0.1;

@@ -18,10 +18,13 @@ struct HistoryOptions {
   uint32_t machines = 1;
   uint32_t clients = 3;         // of each machine
   uint64_t faulty_ms = 40'000;  // of virtual time; then everything heals
-  uint64_t think_ms_max = 60;   // of a client, between operations
+  uint64_t clients_begin_ms = 0;
+  uint64_t client_timeout_ms = 700;  // then a client asks another node
+  uint64_t think_ms_max = 60;        // of a client, between operations
   uint64_t tick_ms = 20;
   uint32_t clock_error_percent = 0;  // clocks of nodes run so much faster or slower, at most
-  uint64_t fault_gap_ms = 1'500;     // between faults that begin, on average
+  uint64_t faults_max = UINT64_MAX;
+  uint64_t fault_gap_ms = 1'500;  // between faults that begin, on average
   // Of messages between replicas, and to and from the coordinator.
   double loss = 0, repeat = 0, late = 0;
   uint64_t delay_ms_max = 5;

@@ -108,7 +108,8 @@ void Simulation::Create() {
   }
   for (const auto& node : nodes_) node->Start();
   for (const auto& client : clients_)
-    queue_.After(dice_.Below(1'000), [c = client.get()] { c->Start(); });
+    queue_.After(options_.clients_begin_ms + dice_.Below(1'000),
+                 [c = client.get()] { c->Start(); });
 }
 
 uint64_t Simulation::Acknowledged(uint32_t machine) const {

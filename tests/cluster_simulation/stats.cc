@@ -1,5 +1,7 @@
 #include "tests/cluster_simulation/stats.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
@@ -42,6 +44,7 @@ void Stats::Add(const Stats& other) {
   acknowledged += other.acknowledged;
   committed += other.committed;
   set_changes += other.set_changes;
+  longest_wait_ms = std::max(longest_wait_ms, other.longest_wait_ms);
   for (size_t i = 0; i < kFaults; ++i) faults[i] += other.faults[i];
 }
 

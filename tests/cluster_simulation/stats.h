@@ -48,6 +48,7 @@ struct Stats {
   uint64_t acknowledged = 0;  // operations, each checked
   uint64_t committed = 0;     // entries
   uint64_t set_changes = 0;
+  uint64_t longest_wait_ms = 0;  // of a client for an answer
   std::array<uint64_t, kFaults> faults{};
 
   void Count(Fault fault) { ++faults[static_cast<size_t>(fault)]; }

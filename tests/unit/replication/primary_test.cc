@@ -285,6 +285,16 @@ TEST(Primary, ThatIsToLeaveHandsOver) {
   h.Tick();
   EXPECT_TRUE(h.Said<TakeOver>(kThree));
   EXPECT_FALSE(h.Said<TakeOver>(kTwo));
+  EXPECT_EQ(h.Propose("a"), 0u);
+  // Node 3 does not come: the work goes on before it is asked again.
+  uint64_t taken = 0;
+  for (int i = 0; i < 20; ++i) {
+    h.Tick();
+    h.Acknowledge(kThree, h.replica.log().last().position.value);
+    if (h.Propose("a") != 0) ++taken;
+    h.SyncAll();
+  }
+  EXPECT_GE(taken, 5u);
 }
 
 }  // namespace
