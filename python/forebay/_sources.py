@@ -105,7 +105,7 @@ def settings(name: str, values: Mapping[str, Any], base: Optional[wire.SourceSet
     """SourceSettings from keywords; those not given stay as in `base`, or at their defaults."""
     out = wire.SourceSettings.decode(base.encode()) if base is not None else wire.SourceSettings()
     out.name = name
-    if "group_size" in values and base is not None:
+    if base is not None and values.get("group_size", base.group_size) != base.group_size:
         _follow_group_size(out)
     for keyword, value in values.items():
         try:

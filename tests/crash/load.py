@@ -199,7 +199,7 @@ class Load:
         self.journal.accepted([tag])
         if late_reward:
             outcome = run.set_reward(a, reward_of(tag)).result(CALL_TIMEOUT_S)
-            good = (actor_wire.PUSH_RESULT_ACCEPTED, actor_wire.PUSH_RESULT_DUPLICATE, actor_wire.PUSH_RESULT_LATE)
+            good = (fb.PushResult.ACCEPTED, fb.PushResult.DUPLICATE, fb.PushResult.LATE)
             self.journal.check("late_reward", outcome in good, f"was answered with {outcome}")
 
     def _check_partial(self, a: Any) -> None:
