@@ -46,7 +46,8 @@ class Guest:
         """Boots, mounts the store, and starts bufferd."""
         own = Archive()
         own.add("settings.sh", f"HOSTNAME=guest\nMOUNT_OPTIONS={mount_options}\n".encode())
-        config = {"listen.grpc": f"0.0.0.0:{GRPC_PORT}", "listen.unix": "''", "listen.http": f"0.0.0.0:{HTTP_PORT}", **config}
+        # Nothing is kept for people: of a file that is gone it would be missed for as long as it is kept.
+        config = {"retain.sample": 0, "listen.grpc": f"0.0.0.0:{GRPC_PORT}", "listen.unix": "''", "listen.http": f"0.0.0.0:{HTTP_PORT}", **config}
         own.add("bufferd.yaml", "".join(f"{name}: {value}\n" for name, value in config.items()).encode())
         root = self._folder / "root.cpio"
         root.write_bytes(self._base + own.encode())

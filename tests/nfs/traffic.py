@@ -98,7 +98,7 @@ class Traffic:
     # ---- the trainer
 
     def train_all(self, timeout: float) -> None:
-        """Takes steps until all that was acknowledged was trained; adds rollouts where a step would lack some."""
+        """Takes steps until all that was acknowledged was trained, and covers them with a checkpoint; adds rollouts where a step would lack some."""
         deadline = time.monotonic() + timeout
         with self.run.trainer(groups=STEP_GROUPS, token_budget=4096, sources=[SOURCE], columns=("tokens", "logprobs", "text"), step_timeout=STEP_TIMEOUT_S) as trainer:
             while time.monotonic() < deadline and self._untrained():
@@ -107,6 +107,7 @@ class Traffic:
                     for mb in step:
                         self._take(step.number, mb)
                     step.commit()
+            trainer.checkpoint()  # nothing of it is kept for a rewind: files that are gone are missed no more
         left = self._untrained()
         self.journal.check("nothing_is_lost", not left, f"{len(left)} acknowledged rollouts were not trained, as {sorted(left)[:3]}")
         state = self.run.sources()[SOURCE]
