@@ -4,9 +4,6 @@
 //   simulate-cluster --seed 17 --histories 1   one history again
 //   simulate-cluster --mutations               each rule switched off in turn: an invariant must
 //   notice
-#include <sys/random.h>
-
-#include <chrono>
 #include <cstdio>
 
 #include "absl/flags/flag.h"
@@ -15,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "tests/cluster_simulation/mutants.h"
 #include "tests/cluster_simulation/simulation.h"
+#include "tests/simulation/seeds.h"
 
 ABSL_FLAG(double, minutes, 0, "run histories for so long");
 ABSL_FLAG(uint64_t, histories, 0, "run so many histories");
@@ -25,18 +23,7 @@ ABSL_FLAG(std::string, mutation, "", "switch off this rule in all histories");
 namespace forebay::cluster_simulation {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr uint64_t kMutationHistoriesMax = 3'000;
-
-uint64_t RandomSeed() {
-  uint64_t seed = 0;
-  while (seed == 0) {
-    if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed)) seed = 1;
-    seed >>= 32;
-  }
-  return seed;
-}
 
 HistoryOptions OptionsOf(uint64_t seed, const std::string& mutation) {
   HistoryOptions options = DrawHistory(seed);
@@ -55,32 +42,16 @@ void Report(const HistoryOptions& options, const HistoryResult& result) {
   std::printf("replay: simulate-cluster --seed %lu --histories 1\n", options.seed);
 }
 
-int RunHistories(uint64_t seed) {
-  const double minutes = absl::GetFlag(FLAGS_minutes);
-  const uint64_t wanted = absl::GetFlag(FLAGS_histories) > 0 ? absl::GetFlag(FLAGS_histories)
-                          : minutes > 0                      ? UINT64_MAX
-                                                             : 1;
-  const auto until = Clock::now() + std::chrono::duration<double>(minutes * 60);
-  Stats stats;
-  int failed = 0;
-  auto told = Clock::now();
-  for (uint64_t i = 0; i < wanted && failed == 0 && (minutes == 0 || Clock::now() < until); ++i) {
-    const HistoryOptions options = OptionsOf(seed + i, absl::GetFlag(FLAGS_mutation));
+int RunHistories(uint64_t first) {
+  const auto run = [](uint64_t seed, Stats* stats) {
+    const HistoryOptions options = OptionsOf(seed, absl::GetFlag(FLAGS_mutation));
     const HistoryResult result = RunHistory(options);
-    stats.Add(result.stats);
-    if (result.violation) {
-      ++failed;
-      Report(options, result);
-    }
-    if (Clock::now() - told < std::chrono::seconds(30)) continue;
-    told = Clock::now();
-    std::printf("seeds %lu to %lu: %lu events, no violation\n", seed, seed + i, stats.events);
-    std::fflush(stdout);
-  }
-  std::printf("seeds %lu to %lu: %s\n", seed, seed + stats.histories - 1, stats.Text().c_str());
-  std::printf("%lu histories passed, %d failed\n", stats.histories - static_cast<uint64_t>(failed),
-              failed);
-  return failed == 0 ? 0 : 1;
+    stats->Add(result.stats);
+    if (result.violation) Report(options, result);
+    return !result.violation;
+  };
+  return simulation::RunSeeds<Stats>(first, absl::GetFlag(FLAGS_histories),
+                                     absl::GetFlag(FLAGS_minutes), run);
 }
 
 bool Noticed(const Mutant& mutant, uint64_t seed) {
@@ -117,10 +88,7 @@ int RunMutations(uint64_t seed) {
 int main(int argc, char** argv) {
   absl::SetProgramUsageMessage("histories of a cluster, with faults, in virtual time");
   absl::ParseCommandLine(argc, argv);
-  uint64_t seed = absl::GetFlag(FLAGS_seed);
-  if (seed == 0) seed = forebay::cluster_simulation::RandomSeed();
-  std::printf("seed %lu\n", seed);
-  std::fflush(stdout);
+  const uint64_t seed = forebay::simulation::FirstSeed(absl::GetFlag(FLAGS_seed));
   return absl::GetFlag(FLAGS_mutations) ? forebay::cluster_simulation::RunMutations(seed)
                                         : forebay::cluster_simulation::RunHistories(seed);
 }

@@ -4,9 +4,6 @@
 //   simulate --minutes 5            histories from a random seed, which is printed first
 //   simulate --seed 17 --histories 1   one history again
 //   simulate --mutations            each rule switched off in turn: its invariant must notice
-#include <sys/random.h>
-
-#include <chrono>
 #include <cstdio>
 #include <vector>
 
@@ -14,6 +11,7 @@
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
 #include "absl/strings/match.h"
+#include "tests/simulation/seeds.h"
 #include "tests/simulation/simulation.h"
 
 ABSL_FLAG(double, minutes, 0, "run histories for so long");
@@ -27,8 +25,6 @@ ABSL_FLAG(std::string, mutation, "", "switch off this rule in all histories");
 
 namespace forebay::simulation {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kTracedEvents = 15;
 constexpr uint64_t kMutationHistoriesMax = 200;
@@ -51,15 +47,6 @@ constexpr Mutant kMutants[] = {
     {"sync", nullptr, "2"},
 };
 
-uint64_t RandomSeed() {
-  uint64_t seed = 0;
-  while (seed == 0) {
-    if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed)) seed = 1;
-    seed >>= 32;
-  }
-  return seed;
-}
-
 HistoryOptions OptionsOf(uint64_t seed) {
   HistoryOptions options = DrawHistory(seed);
   options.events = absl::GetFlag(FLAGS_events);
@@ -80,33 +67,16 @@ void Report(const HistoryOptions& options, const HistoryResult& result) {
               options.events);
 }
 
-int RunHistories(uint64_t seed) {
-  const double minutes = absl::GetFlag(FLAGS_minutes);
-  const uint64_t wanted = absl::GetFlag(FLAGS_histories) > 0 ? absl::GetFlag(FLAGS_histories)
-                          : minutes > 0                      ? UINT64_MAX
-                                                             : 1;
-  const auto until = Clock::now() + std::chrono::duration<double>(minutes * 60);
-  Stats stats;
-  int failed = 0;
-  auto told = Clock::now();
-  for (uint64_t i = 0; i < wanted && failed == 0 && (minutes == 0 || Clock::now() < until); ++i) {
-    const HistoryOptions options = OptionsOf(seed + i);
+int RunHistories(uint64_t first) {
+  const auto run = [](uint64_t seed, Stats* stats) {
+    const HistoryOptions options = OptionsOf(seed);
     const HistoryResult result = RunHistory(options, absl::GetFlag(FLAGS_trace));
     for (const std::string& line : result.last_events) std::printf("  %s\n", line.c_str());
-    stats.Add(result.stats);
-    if (result.violation) {
-      ++failed;
-      Report(options, result);
-    }
-    if (Clock::now() - told < std::chrono::seconds(30)) continue;
-    told = Clock::now();
-    std::printf("seeds %lu to %lu: %lu events, no violation\n", seed, seed + i, stats.events);
-    std::fflush(stdout);
-  }
-  std::printf("seeds %lu to %lu: %s\n", seed, seed + stats.histories - 1, stats.Text().c_str());
-  std::printf("%lu histories passed, %d failed\n", stats.histories - static_cast<uint64_t>(failed),
-              failed);
-  return failed == 0 ? 0 : 1;
+    stats->Add(result.stats);
+    if (result.violation) Report(options, result);
+    return !result.violation;
+  };
+  return RunSeeds<Stats>(first, absl::GetFlag(FLAGS_histories), absl::GetFlag(FLAGS_minutes), run);
 }
 
 bool Noticed(const Mutant& mutant, uint64_t seed) {
@@ -140,10 +110,7 @@ int RunMutations(uint64_t seed) {
 int main(int argc, char** argv) {
   absl::SetProgramUsageMessage("histories of the whole system, with faults, in virtual time");
   absl::ParseCommandLine(argc, argv);
-  uint64_t seed = absl::GetFlag(FLAGS_seed);
-  if (seed == 0) seed = forebay::simulation::RandomSeed();
-  std::printf("seed %lu\n", seed);
-  std::fflush(stdout);
+  const uint64_t seed = forebay::simulation::FirstSeed(absl::GetFlag(FLAGS_seed));
   return absl::GetFlag(FLAGS_mutations) ? forebay::simulation::RunMutations(seed)
                                         : forebay::simulation::RunHistories(seed);
 }
