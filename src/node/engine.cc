@@ -511,7 +511,7 @@ void Engine::LookAtLogs(std::function<void()> done) {
 }
 
 void Engine::TickAll() {
-  ProcessClock::Tick(kTickMs);
+  ProcessClock::Tick();
   if (const uint64_t now = NowMs(); now >= look_due_ms_) {
     look_due_ms_ = now + kLookAtLogsMs;
     LookAtLogs(nullptr);

@@ -1,6 +1,9 @@
 #include "node/process_clock.h"
 
+#include <algorithm>
 #include <chrono>
+
+#include "base/sync.h"
 
 namespace forebay::node {
 namespace {
@@ -15,17 +18,36 @@ uint64_t SteadyMs() {
 
 }  // namespace
 
+std::atomic<uint64_t> ProcessClock::ticked_ms_{0};
 std::atomic<uint64_t> ProcessClock::stood_still_ms_{0};
 
+// Whoever asks first after a standstill notices it: a request that came meanwhile may be looked at
+// before the first tick.
 uint64_t ProcessClock::NowMs() {
-  return SteadyMs() - stood_still_ms_.load(std::memory_order_relaxed);
+  const uint64_t now = SteadyMs();
+  uint64_t ticked = ticked_ms_.load(std::memory_order_acquire);
+  if (ticked != 0 && now > ticked + kLateMs) ticked = Notice(now);
+  // `now` may be of before a standstill that another thread has noticed.
+  return std::max(now, ticked) - stood_still_ms_.load(std::memory_order_relaxed);
 }
 
-void ProcessClock::Tick(uint64_t period_ms) {
-  static std::atomic<uint64_t> ticked_ms{0};
-  const uint64_t now = SteadyMs(), before = ticked_ms.exchange(now);
-  if (before != 0 && now > before + period_ms + kLateMs) {
-    stood_still_ms_ += now - before - period_ms;
+uint64_t ProcessClock::Notice(uint64_t now) {
+  static Mutex mutex;
+  MutexLock lock(&mutex);
+  const uint64_t ticked = ticked_ms_.load(std::memory_order_relaxed);
+  if (now <= ticked + kLateMs) return ticked;
+  stood_still_ms_.fetch_add(now - ticked, std::memory_order_relaxed);
+  ticked_ms_.store(now, std::memory_order_release);
+  return now;
+}
+
+void ProcessClock::Tick() {
+  NowMs();
+  const uint64_t now = SteadyMs();
+  uint64_t before = ticked_ms_.load(std::memory_order_relaxed);
+  // A standstill between the two lines is the next call's.
+  if (before == 0 || (now > before && now <= before + kLateMs)) {
+    ticked_ms_.compare_exchange_strong(before, now, std::memory_order_release);
   }
 }
 

@@ -1,8 +1,8 @@
 // The milliseconds that the process lived. What it stood still (stopped, or starved of processors)
 // does not count: nobody could renew a lease meanwhile, so none is overdue for it.
 //
-// Thread-safe. The time may step back once, when a standstill is noticed. It is one for the whole
-// process.
+// Thread-safe; for all threads together it never steps back by more than what passes between two
+// ticks. It is one for the whole process.
 #pragma once
 
 #include <atomic>
@@ -13,10 +13,13 @@ namespace forebay::node {
 class ProcessClock {
  public:
   static uint64_t NowMs();
-  // Every so many milliseconds. A call that comes over a second late tells of a standstill.
-  static void Tick(uint64_t period_ms);
+  // Every some milliseconds, by one thread. More than a second without is a standstill.
+  static void Tick();
 
  private:
+  static uint64_t Notice(uint64_t now);
+
+  static std::atomic<uint64_t> ticked_ms_;
   static std::atomic<uint64_t> stood_still_ms_;
 };
 
