@@ -123,6 +123,10 @@ class Reader {
     std::memcpy(to, in_.data(), size);
     in_.remove_prefix(size);
   }
+  void Skip(size_t size) {
+    if (size > in_.size()) return Fail();
+    in_.remove_prefix(size);
+  }
   void Fail() {
     ok_ = false;
     in_ = {};

@@ -217,6 +217,14 @@ void Engine::DropLost(const std::vector<PayloadId>& lost) {
   }
 }
 
+absl::Status Engine::Follow(Journal* journal) {
+  if (auto status = journal->Follow(&ledger_.state); !status.ok()) return status;
+  for (auto& shard : shards_) {
+    if (auto status = journal->Follow(&shard->state); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Engine::Begin(Journal* journal) {
   std::vector<PayloadId> lost;
   LogPosition ledger_applied;

@@ -46,6 +46,8 @@ class Engine {
 
   Engine(Options options, DeadBytes* dead);
   ~Engine();
+  // Before Begin, of a node that waits until it leads: see Journal::Follow.
+  absl::Status Follow(Journal* journal);
   // Takes up what the journal holds, and serves from then on; call it once, before anything else.
   // Without a journal the engine begins empty, and forgets everything with the process.
   absl::Status Begin(Journal* journal);

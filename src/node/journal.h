@@ -29,6 +29,16 @@ struct LogOwner {
 class Journal {
  public:
   virtual ~Journal() = default;
+  // Of a node that may have to wait until it leads: the state is kept up to date from now on, until
+  // it is recovered.
+  virtual absl::Status Follow(shard::State* state) {
+    (void)state;
+    return absl::OkStatus();
+  }
+  virtual absl::Status Follow(ledger::State* state) {
+    (void)state;
+    return absl::OkStatus();
+  }
   // Brings a new state to where the journal ends; the position of its last command. DataLoss,
   // naming file and offset, when what was synced cannot be read.
   virtual absl::StatusOr<LogPosition> Recover(shard::State* state) = 0;

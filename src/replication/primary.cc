@@ -44,19 +44,30 @@ void Replica::AppendOwn(std::string command) {
   Write(AppendEntry{log_.last().position, std::move(entry)});
 }
 
-absl::StatusOr<LogPosition> Replica::Propose(std::string command, uint64_t now_ms) {
+absl::Status Replica::MayPropose(size_t bytes) const {
   if (failed_ || !serving()) return absl::UnavailableError("not the serving primary");
   if (hand_over_to_ != NodeId()) return absl::UnavailableError("another replica takes over");
-  if (command.empty() || command.size() > kCommandBytesMax)
+  if (bytes == 0 || bytes > kCommandBytesMax)
     return absl::InvalidArgumentError("a command has 1 byte at least, and an upper limit");
-  if (log_.BytesBetween(committed_, log_.last().position) + command.size() >
-      options_.pending_bytes_max)
+  if (log_.BytesBetween(committed_, log_.last().position) + bytes > options_.pending_bytes_max)
     return absl::ResourceExhaustedError("too much waits to be committed");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<LogPosition> Replica::Propose(std::string command, uint64_t now_ms) {
+  if (absl::Status status = MayPropose(command.size()); !status.ok()) return status;
   AppendOwn(std::move(command));
-  for (auto& [node, peer] : peers_) {
-    if (peer.matched) SendEntries(node, peer, now_ms);
-  }
+  proposed_ = true;
+  proposed_ms_ = now_ms;
   return log_.last().position;
+}
+
+void Replica::SendProposed() {
+  if (!std::exchange(proposed_, false) || role_ != Role::kPrimary || failed_) return;
+  const LogPosition last = log_.last().position;
+  for (auto& [node, peer] : peers_) {
+    if (peer.matched && peer.next <= last) SendEntries(node, peer, proposed_ms_);
+  }
 }
 
 void Replica::SendAppend(NodeId to, const Peer& peer, std::vector<Entry> entries) {

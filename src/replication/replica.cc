@@ -25,7 +25,10 @@ Replica::Replica(const Options& options, const Mutations& mutations, Identity se
   FOREBAY_CHECK(self.kept_since <= self.incarnation);
 }
 
-Output Replica::Take() { return std::exchange(output_, {}); }
+Output Replica::Take() {
+  SendProposed();
+  return std::exchange(output_, {});
+}
 
 void Replica::Fail(const std::string& what) {
   if (failed_) return;

@@ -48,10 +48,12 @@ class Replica {
   // Of the serving primary: the command's position, before it is committed. UNAVAILABLE: not here,
   // or not now. RESOURCE_EXHAUSTED: too much waits to be committed.
   absl::StatusOr<LogPosition> Propose(std::string command, uint64_t now_ms);
+  // Ok if a command of so many bytes would be taken now, or why not.
+  absl::Status MayPropose(size_t bytes) const;
   // Asks a backup that is in sync to take over; until it has, or for a while, nothing is proposed.
   absl::Status HandOver(NodeId to, uint64_t now_ms);
 
-  // What the events since the last call ask for.
+  // What the events since the last call ask for. What was proposed since goes out together.
   Output Take();
 
   // --- What is known ---
@@ -131,6 +133,7 @@ class Replica {
   void AppendOwn(std::string command);
   void OnAppended(NodeId from, Incarnation incarnation, const Appended& answer, uint64_t now_ms);
   void SendEntries(NodeId to, Peer& peer, uint64_t now_ms);
+  void SendProposed();
   void SendAppend(NodeId to, const Peer& peer, std::vector<Entry> entries);
   void TryCommit(uint64_t now_ms);
   bool HasSynced(NodeId node, Incarnation incarnation, LogPosition position) const;
@@ -182,6 +185,8 @@ class Replica {
   uint64_t admission_ms_ = 0;  // of its end, or before which nobody is admitted
   NodeId hand_over_to_;
   uint64_t hand_over_until_ms_ = 0;
+  bool proposed_ = false;  // and not sent yet
+  uint64_t proposed_ms_ = 0;
 
   Output output_;
 };

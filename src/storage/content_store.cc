@@ -192,6 +192,41 @@ absl::Status ContentStore::RestoreAt(PayloadId id, std::string_view item) {
   return PutBack(id, item);
 }
 
+void ContentStore::Clear() {
+  MutexLock lock(&mutex_);
+  for (auto& slot : directories_) {
+    Directory* const directory = slot.exchange(nullptr);
+    if (directory == nullptr) continue;
+    for (auto& arena : directory->arenas) delete arena.load(std::memory_order_relaxed);
+    delete directory;
+  }
+  end_ = End();
+  use_ = ContentUse();
+}
+
+bool ContentStore::ForEach(const End& end, PayloadId* next,
+                           absl::FunctionRef<bool(PayloadId, std::string_view)> f) const {
+  uint64_t number = next->value >> kOffsetBits, offset = next->value & kOffsetMask;
+  if (number > 0) --number;
+  for (; number < end.arenas; ++number, offset = 0) {
+    const Arena* const arena = Find(number);
+    if (arena == nullptr) continue;
+    const uint64_t all = arena->used.load(std::memory_order_acquire);
+    const uint64_t used = number == end.open ? std::min(all, end.open_used) : all;
+    while (offset < used) {
+      const PayloadId id(((number + 1) << kOffsetBits) | offset);
+      const auto item = Read(id);
+      FOREBAY_CHECK(item.ok());
+      offset += Stored(*item);
+      const bool ends = offset >= used;  // an item of its own arena may be longer than an offset
+      *next = PayloadId(ends ? (number + 2) << kOffsetBits : ((number + 1) << kOffsetBits) | offset);
+      if (!f(id, *item)) return true;
+      if (ends) break;
+    }
+  }
+  return false;
+}
+
 absl::StatusOr<std::string_view> ContentStore::Read(PayloadId id) const {
   const uint64_t arena_number = id.value >> kOffsetBits;
   const Arena* const arena = arena_number == 0 ? nullptr : Find(arena_number - 1);

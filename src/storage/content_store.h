@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -56,6 +57,12 @@ class ContentStore {
   // Of an empty store: what lay before the end is put back by RestoreAt, as far as it is live.
   absl::Status RestoreEnd(const End& end);
   absl::Status RestoreAt(PayloadId id, std::string_view item);
+  // Forgets everything, as if it were new. Nobody reads meanwhile, or holds a view.
+  void Clear();
+  // The items that lay before `end` in the order of their ids, from `*next` on, while `f` says so;
+  // false if none is left, else `*next` is where to go on. Of a store in which no item was left out.
+  bool ForEach(const End& end, PayloadId* next,
+               absl::FunctionRef<bool(PayloadId, std::string_view)> f) const;
   absl::StatusOr<std::string_view> Read(PayloadId id) const;
   // The items are used no more.
   void Kill(absl::Span<const PayloadId> ids);

@@ -1,0 +1,362 @@
+#include "node/cluster_node.h"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/sync.h"
+#include "cluster/placement.h"
+#include "cluster/transitions.h"
+
+namespace forebay::node {
+namespace {
+
+constexpr auto kTick = absl::Milliseconds(10);
+constexpr uint64_t kFollowMs = 100;   // between two tries to bring a machine to the ledger's node
+constexpr uint64_t kPlaceMs = 1'000;  // between two looks at the placement
+// The first nodes wait so long for others, so that the first set holds them.
+constexpr uint64_t kGatherMs = 3'000;
+constexpr auto kCallTimeout = absl::Seconds(2);
+constexpr auto kPresence = absl::Seconds(5);
+
+uint64_t SteadyMs() {
+  const auto since = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(since).count());
+}
+
+absl::StatusOr<KeyState> Await(Coordinator* coordinator, const std::string& prefix,
+                               absl::Duration timeout) {
+  auto answer = std::make_shared<absl::StatusOr<KeyState>>(absl::UnknownError(""));
+  auto over = std::make_shared<Notification>();
+  coordinator->GetPrefix(prefix, timeout, [answer, over](absl::StatusOr<KeyState> state) {
+    *answer = std::move(state);
+    over->Notify();
+  });
+  over->Wait();
+  return *std::move(answer);
+}
+
+replication::SwapAnswer AnswerOf(uint64_t id, const TransactionResult& result) {
+  using replication::SwapOutcome;
+  replication::SwapAnswer answer{.id = id};
+  if (result.outcome == Outcome::kDone) {
+    answer.outcome = SwapOutcome::kDone;
+    answer.revision = cluster::ConfigurationRevision(result.revision);
+  } else if (result.outcome == Outcome::kRefused && result.now.size() == 1) {
+    auto current = cluster::DecodeConfiguration(result.now[0].value);
+    if (!current.ok()) return answer;  // unknown: the watch tells what stands there
+    answer.outcome = SwapOutcome::kRefused;
+    answer.revision = cluster::ConfigurationRevision(result.now[0].revision);
+    answer.current = *std::move(current);
+  }
+  return answer;
+}
+
+}  // namespace
+
+absl::StatusOr<RunIdentity> AgreeOnRun(Coordinator* coordinator, const std::string& cluster,
+                                       const RunIdentity& proposed, absl::Duration timeout) {
+  const std::string key = absl::StrCat(ClusterPrefix(cluster), "run");
+  const absl::Time until = absl::Now() + timeout;
+  absl::Status why = absl::OkStatus();
+  while (absl::Now() < until) {
+    const auto state = Await(coordinator, key, std::min(kCallTimeout, until - absl::Now()));
+    if (state.ok() && !state->entries.empty()) {
+      auto identity = DecodeIdentity(state->entries[0].value);
+      if (!identity.ok()) return identity.status();
+      if (identity->run_seed != proposed.run_seed || identity->shards != proposed.shards) {
+        return absl::FailedPreconditionError(absl::StrCat(
+            "the cluster '", cluster, "' has run.seed ", identity->run_seed, " and shards ",
+            identity->shards, ", this node's configuration ", proposed.run_seed, " and ",
+            proposed.shards));
+      }
+      return identity;
+    }
+    why = state.status();
+    if (!state.ok()) continue;
+    auto over = std::make_shared<Notification>();
+    coordinator->Commit({.conditions = {{key, 0}}, .changes = {{key, EncodeIdentity(proposed)}}},
+                        std::min(kCallTimeout, until - absl::Now()),
+                        [over](const TransactionResult&) { over->Notify(); });
+    over->Wait();
+  }
+  return absl::DeadlineExceededError(
+      absl::StrCat("the coordinator did not say whose run it is: ", why.message()));
+}
+
+absl::StatusOr<ClusterState> ReadCluster(Coordinator* coordinator, const std::string& cluster,
+                                         absl::Duration timeout) {
+  const std::string prefix = ClusterPrefix(cluster);
+  auto state = Await(coordinator, prefix, timeout);
+  if (!state.ok()) return state.status();
+  ClusterReader reader(prefix);
+  const auto wrong = reader.Read(*state);
+  if (!wrong.empty()) return absl::DataLossError(wrong[0]);
+  return reader.state();
+}
+
+ClusterNode::ClusterNode(ClusterOptions options, Coordinator* coordinator,
+                         ClusterCallbacks callbacks)
+    : options_(std::move(options)),
+      prefix_(ClusterPrefix(options_.name)),
+      coordinator_(coordinator),
+      callbacks_(std::move(callbacks)),
+      reader_(prefix_) {}
+
+ClusterNode::~ClusterNode() { Stop(); }
+
+void ClusterNode::Add(std::shared_ptr<MachineReplica> replica) {
+  by_name_[replica->name()] = replica.get();
+  replicas_.push_back(std::move(replica));
+}
+
+absl::Status ClusterNode::Start() {
+  auto watch = coordinator_->WatchPrefix({.prefix = prefix_}, [this](WatchEvent event) {
+    loop_.Post([this, event = std::move(event)] { OnWatch(event); });
+  });
+  if (!watch.ok()) return watch.status();
+  watch_ = *std::move(watch);
+  auto presence = coordinator_->Announce({.key = absl::StrCat(prefix_, "present/",
+                                                              options_.node.value),
+                                          .value = EncodeNodeAddress(options_.address),
+                                          .time_to_live = kPresence},
+                                         [](const PresenceEvent&) {});
+  if (!presence.ok()) return presence.status();
+  presence_ = *std::move(presence);
+  ticks_.Post([this] { TickReplicas(); });
+  loop_.Post([this] { Look(); });
+  return absl::OkStatus();
+}
+
+void ClusterNode::Stop() {
+  watch_.reset();
+  presence_.reset();
+  ticks_.Stop();
+  loop_.Stop();
+  for (const auto& replica : replicas_) replica->Close();
+}
+
+void ClusterNode::OnMessage(std::string_view machine, std::string_view bytes) {
+  const auto found = by_name_.find(machine);
+  if (found != by_name_.end()) found->second->OnMessage(bytes);
+}
+
+std::unique_ptr<SnapshotReceiver> ClusterNode::OnSnapshot(std::string_view machine,
+                                                          std::string_view head) {
+  const auto found = by_name_.find(machine);
+  return found == by_name_.end() ? nullptr : found->second->OnSnapshot(head);
+}
+
+std::string ClusterNode::KeyOf(const std::string& machine) const {
+  return absl::StrCat(prefix_, "machines/", machine);
+}
+
+void ClusterNode::Swap(const std::string& machine, const replication::Swap& swap,
+                       absl::AnyInvocable<void(const replication::SwapAnswer&)> answer) {
+  const std::string key = KeyOf(machine);
+  coordinator_->Commit(
+      {.conditions = {{key, swap.base.value}},
+       .changes = {{key, cluster::EncodeConfiguration(swap.next)}}},
+      kCallTimeout,
+      [id = swap.id, answer = std::move(answer)](const TransactionResult& result) mutable {
+        answer(AnswerOf(id, result));
+      });
+}
+
+void ClusterNode::TickReplicas() {
+  for (const auto& replica : replicas_) replica->Tick();
+  ticks_.At(DeadlineIn(kTick), [this] { TickReplicas(); });
+}
+
+// --- The loop ---
+
+void ClusterNode::Look() {
+  loop_.At(DeadlineIn(kTick), [this] { Look(); });
+  const uint64_t now = SteadyMs();
+  if (!reader_.known()) return;
+  for (const auto& [node, address] : reader_.state().present) seen_ms_[node] = now;
+  const bool serves =
+      std::ranges::all_of(replicas_, [](const auto& replica) { return replica->serving(); });
+  if (serves && !leading_.exchange(true)) callbacks_.lead();
+  if (now < follow_ms_) return;
+  follow_ms_ = now + kFollowMs;
+  Register();
+  Bootstrap(now);
+  FollowLedger();
+  if (now < place_ms_) return;
+  place_ms_ = now + kPlaceMs;
+  Place(now);
+}
+
+void ClusterNode::OnWatch(const WatchEvent& event) {
+  for (const std::string& wrong : reader_.Read(event)) callbacks_.note(wrong);
+  if (reader_.known()) Tell();
+}
+
+void ClusterNode::Tell() {
+  const ClusterState& state = reader_.state();
+  for (const auto& [name, machine] : state.machines) {
+    const auto found = by_name_.find(name);
+    if (found == by_name_.end() || told_[name] >= machine.revision) continue;
+    told_[name] = machine.revision;
+    found->second->OnConfiguration(machine.revision, machine.configuration);
+  }
+  std::map<cluster::NodeId, std::string> peers;
+  for (const auto* nodes : {&state.nodes, &state.present}) {
+    for (const auto& [node, address] : *nodes) {
+      if (node != options_.node) peers[node] = address.grpc;
+    }
+  }
+  if (peers != peers_) callbacks_.peers(peers_ = std::move(peers));
+  callbacks_.changed(state);
+}
+
+// Where it is, for those who look while it is down.
+void ClusterNode::Register() {
+  const auto& nodes = reader_.state().nodes;
+  const auto found = nodes.find(options_.node);
+  if (found != nodes.end() && found->second == options_.address) return;
+  Commit("register this node",
+         {.conditions = {},
+          .changes = {{absl::StrCat(prefix_, "nodes/", options_.node.value),
+                       EncodeNodeAddress(options_.address)}}});
+}
+
+void ClusterNode::Commit(const std::string& what, Transaction transaction) {
+  if (committing_) return;
+  committing_ = true;
+  coordinator_->Commit(std::move(transaction), kCallTimeout,
+                       [this, what](const TransactionResult& result) {
+                         loop_.Post([this, what, outcome = result.outcome, why = result.why] {
+                           committing_ = false;
+                           if (outcome == Outcome::kDone) return;
+                           callbacks_.note(absl::StrCat("could not ", what, " yet: ",
+                                                        why.ok() ? "it has changed meanwhile"
+                                                                 : why.message()));
+                         });
+                       });
+}
+
+// The first set of every machine: the nodes that are there. Who writes it alone is in sync, with a
+// log that is empty; the others join as any replica does.
+void ClusterNode::Bootstrap(uint64_t now_ms) {
+  const ClusterState& state = reader_.state();
+  if (state.machines.size() >= replicas_.size() || committing_) return;
+  const bool empty =
+      std::ranges::all_of(replicas_, [](const auto& replica) { return replica->empty(); });
+  if (!empty) {
+    if (!std::exchange(refused_, true)) {
+      callbacks_.note(absl::StrCat(
+          "the coordinator knows nothing of who is in sync, and this node's logs are not empty: "
+          "restore etcd, or name a node whose logs are whole: buffer-ctl failover --unsafe"));
+    }
+    return;
+  }
+  if (!state.present.contains(options_.node) || state.present.size() < options_.min_in_sync) {
+    enough_ms_ = 0;
+    return;
+  }
+  if (enough_ms_ == 0) enough_ms_ = now_ms;
+  if (state.present.size() < options_.replicas && now_ms - enough_ms_ < kGatherMs) return;
+  Transaction transaction;
+  for (const auto& replica : replicas_) {
+    cluster::Configuration first;
+    first.in_sync = {options_.node};
+    first.min_in_sync = options_.min_in_sync;
+    for (const auto& [node, address] : state.present) {
+      if (first.incarnations.size() < std::max<size_t>(options_.replicas, 1) ||
+          node == options_.node) {
+        first.incarnations[node] = cluster::Incarnation(0);
+      }
+    }
+    first.incarnations[options_.node] = replica->incarnation();
+    transaction.conditions.push_back({KeyOf(replica->name()), 0});
+    transaction.changes.push_back(
+        {KeyOf(replica->name()), cluster::EncodeConfiguration(first)});
+  }
+  Commit("begin the cluster", std::move(transaction));
+}
+
+// A machine whose primary is here goes where the ledger's is.
+void ClusterNode::FollowLedger() {
+  const ClusterState& state = reader_.state();
+  const cluster::NodeId leader = state.leader();
+  if (leader == cluster::NodeId() || leader == options_.node || leading_) return;
+  for (const auto& [name, machine] : state.machines) {
+    const auto found = by_name_.find(name);
+    if (name == "ledger" || found == by_name_.end() || !found->second->serving()) continue;
+    if (!machine.configuration.InSync(leader)) continue;
+    found->second->HandOver(leader, [](const absl::Status&) {});
+  }
+}
+
+// The ledger's primary sees to it that every machine has its replicas.
+void ClusterNode::Place(uint64_t now_ms) {
+  const ClusterState& state = reader_.state();
+  if (state.leader() != options_.node || committing_ || !leading_) return;
+  std::vector<cluster::Configuration> machines;
+  std::vector<const std::string*> names;
+  std::set<cluster::NodeId> available;
+  for (const auto& [name, machine] : state.machines) {
+    names.push_back(&name);
+    machines.push_back(machine.configuration);
+    for (const auto& [node, incarnation] : machine.configuration.incarnations) {
+      // One that has been away for a while may only be starting anew.
+      const uint64_t seen = seen_ms_.try_emplace(node, now_ms).first->second;
+      if (now_ms - seen < options_.replace_after_ms) available.insert(node);
+    }
+  }
+  for (const auto& [node, address] : state.present) available.insert(node);
+  for (const auto& [node, revision] : state.drained) available.erase(node);
+  for (const cluster::Move& move : PlanPlacement(machines, available, options_.replicas)) {
+    auto next = cluster::Next(machines[move.machine], move.event);
+    if (!next.ok()) continue;
+    const std::string& name = *names[move.machine];
+    const std::string key = KeyOf(name);
+    Commit(absl::StrCat("change the placement of ", name),
+           {.conditions = {{key, state.machines.at(name).revision.value}},
+            .changes = {{key, cluster::EncodeConfiguration(*next)}}});
+    return;
+  }
+}
+
+void ClusterNode::SwitchOver(cluster::NodeId to, absl::AnyInvocable<void(absl::Status)> done) {
+  loop_.Post([this, to, done = std::move(done)]() mutable {
+    const ClusterState& state = reader_.state();
+    const auto ledger = state.machines.find("ledger");
+    if (ledger == state.machines.end()) {
+      return done(absl::FailedPreconditionError("the cluster has not begun"));
+    }
+    const auto in_sync_everywhere = [&](cluster::NodeId node) {
+      return node != options_.node &&
+             std::ranges::all_of(state.machines, [node](const auto& machine) {
+               return machine.second.configuration.InSync(node);
+             });
+    };
+    cluster::NodeId chosen = to;
+    for (const auto& [node, address] : state.present) {
+      if (chosen == cluster::NodeId() && in_sync_everywhere(node) &&
+          !state.drained.contains(node)) {
+        chosen = node;
+      }
+    }
+    if (chosen == cluster::NodeId() || !in_sync_everywhere(chosen)) {
+      return done(absl::FailedPreconditionError(
+          to == cluster::NodeId()
+              ? "no other node is in sync with every machine"
+              : absl::StrCat("node ", to.value, " is not in sync with every machine")));
+    }
+    for (const auto& replica : replicas_) {
+      if (replica->name() == "ledger") {
+        replica->HandOver(chosen, std::move(done));
+      } else if (replica->serving()) {
+        replica->HandOver(chosen, [](const absl::Status&) {});
+      }
+    }
+  });
+}
+
+}  // namespace forebay::node

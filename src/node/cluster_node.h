@@ -1,0 +1,115 @@
+// A node among others: its replicas, what the coordinator says of them, and whether it leads.
+//
+// One node leads at a time: it is the serving primary of every machine. Each machine has a reign of
+// its own; the others follow the ledger's, by planned switchovers. Thread-safe. Callbacks run on
+// threads of this object, one at a time each, and must not block.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "node/cluster_keys.h"
+#include "node/coordinator.h"
+#include "node/data_directory.h"
+#include "node/event_loop.h"
+#include "node/machine_replica.h"
+#include "node/peer_transport.h"
+
+namespace forebay::node {
+
+struct ClusterOptions {
+  std::string name;
+  cluster::NodeId node;
+  NodeAddress address;
+  uint32_t replicas = 3;
+  uint32_t min_in_sync = 2;
+  uint64_t replace_after_ms = 300'000;  // a node that is away for so long gets successors
+};
+
+struct ClusterCallbacks {
+  // Every machine serves here. Once; then it is for the caller to take them up, or to end.
+  std::function<void()> lead;
+  std::function<void(const ClusterState&)> changed;
+  std::function<void(const std::map<cluster::NodeId, std::string>&)> peers;  // addresses
+  std::function<void(const std::string&)> note;                              // for the daemon's log
+};
+
+// Whose run the cluster has: the coordinator's word, or `proposed`, which becomes it. Blocks.
+absl::StatusOr<RunIdentity> AgreeOnRun(Coordinator* coordinator, const std::string& cluster,
+                                       const RunIdentity& proposed, absl::Duration timeout);
+// What stands there now. Blocks.
+absl::StatusOr<ClusterState> ReadCluster(Coordinator* coordinator, const std::string& cluster,
+                                         absl::Duration timeout);
+
+class ClusterNode final : public PeerPort {
+ public:
+  ClusterNode(ClusterOptions options, Coordinator* coordinator, ClusterCallbacks callbacks);
+  ~ClusterNode() override;
+
+  // Before Start, all of them: the ledger first.
+  void Add(std::shared_ptr<MachineReplica> replica);
+  absl::Status Start();
+  // Afterwards no callback runs. The replicas are closed by then.
+  void Stop();
+
+  // For a replica's ports.
+  void Swap(const std::string& machine, const replication::Swap& swap,
+            absl::AnyInvocable<void(const replication::SwapAnswer&)> answer);
+
+  // Hands everything over to another node in sync, which it names, or says why not. `done` comes
+  // when the ledger's replica has begun to; the others follow. `to` 0: any.
+  void SwitchOver(cluster::NodeId to, absl::AnyInvocable<void(absl::Status)> done);
+  // No machine is this node's any more, and none becomes it.
+  bool led() const { return leading_; }
+
+  void OnMessage(std::string_view machine, std::string_view bytes) override;
+  std::unique_ptr<SnapshotReceiver> OnSnapshot(std::string_view machine,
+                                               std::string_view head) override;
+
+  const std::vector<std::shared_ptr<MachineReplica>>& replicas() const { return replicas_; }
+  const ClusterOptions& options() const { return options_; }
+
+ private:
+  void TickReplicas();
+  void Look();
+  void OnWatch(const WatchEvent& event);
+  void Tell();
+  void Register();
+  void Bootstrap(uint64_t now_ms);
+  void FollowLedger();
+  void Place(uint64_t now_ms);
+  void Commit(const std::string& what, Transaction transaction);
+  std::string KeyOf(const std::string& machine) const;
+
+  const ClusterOptions options_;
+  const std::string prefix_;
+  Coordinator* const coordinator_;
+  const ClusterCallbacks callbacks_;
+  std::vector<std::shared_ptr<MachineReplica>> replicas_;
+  std::map<std::string, MachineReplica*, std::less<>> by_name_;
+  std::atomic<bool> leading_{false};
+
+  // Of the loop.
+  ClusterReader reader_;
+  std::map<cluster::NodeId, std::string> peers_;
+  std::map<std::string, cluster::ConfigurationRevision> told_;  // to the replicas
+  std::map<cluster::NodeId, uint64_t> seen_ms_;                 // when a node was last present
+  bool registered_ = false, registering_ = false, committing_ = false;
+  uint64_t follow_ms_ = 0, place_ms_ = 0, enough_ms_ = 0;
+  bool refused_ = false;  // said that it does not begin a run beside a log that is not empty
+
+  std::unique_ptr<Watch> watch_;
+  std::unique_ptr<Presence> presence_;
+  EventLoop ticks_, loop_;
+};
+
+}  // namespace forebay::node

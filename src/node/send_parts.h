@@ -1,0 +1,19 @@
+// Streams a snapshot to a peer: pieces are made in the state's loop, and encoded by the transport.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "codec/snapshot_parts.h"
+#include "node/peer_transport.h"
+#include "storage/log_writer.h"
+
+namespace forebay::node {
+
+// Called in the loop that `post` posts to, whose state `parts` are of. `post` runs all that it
+// gets. A snapshot that does not arrive is asked for again by the replica.
+void SendParts(PeerTransport* peers, cluster::NodeId to, std::string_view machine, std::string head,
+               std::shared_ptr<codec::Parts> parts, const storage::LogPost& post);
+
+}  // namespace forebay::node
