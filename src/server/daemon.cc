@@ -165,6 +165,8 @@ void Daemon::AddServices() {
       std::min(fetch.limits.frame_bytes_default, config_.limits_frame_bytes_max);
   fetch.limits.queued_bytes_max = config_.limits_fetch_queue_bytes_max;
   methods_.AddStream("/forebay.v1.TrainerService/Fetch", MakeFetchStream(fetch));
+  cluster_map_.Set(AloneView(context_.run));
+  AddClusterService(&cluster_map_, &ticker_, &methods_);
   health_.AddTo(&methods_);
   AddReflection(&methods_);
 }
@@ -184,6 +186,7 @@ absl::Status Daemon::AddAuthorization(RpcServerOptions* options) {
   authorizer_.AddRule("/forebay.v1.ActorService/", Role::kActor);
   authorizer_.AddRule("/forebay.v1.TrainerService/", Role::kTrainer);
   authorizer_.AddRule("/forebay.v1.AdminService/", Role::kOperator);
+  authorizer_.AddKnown("/forebay.v1.ClusterService/");
   authorizer_.AddOpen("/grpc.health.v1.Health/");
   options->authorize = [this](std::string_view method, std::string_view token) {
     return authorizer_.Check(method, token);

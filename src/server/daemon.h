@@ -18,6 +18,7 @@
 #include "server/budget_relief.h"
 #include "server/catalog.h"
 #include "server/client_table.h"
+#include "server/cluster_map.h"
 #include "server/fetch_port.h"
 #include "server/grpc/auth.h"
 #include "server/grpc/health.h"
@@ -88,6 +89,7 @@ class Daemon {
   PushStalls push_stalls_;
   WaitSampler wait_sampler_;
   Health health_;
+  ClusterMap cluster_map_;
   MethodTable methods_;
   TokenAuthorizer authorizer_;
   std::string unix_path_;

@@ -42,18 +42,20 @@ void TokenAuthorizer::Add(Rule rule) {
 }
 
 void TokenAuthorizer::AddRule(std::string prefix, Role role) {
-  Add({std::move(prefix), false, role});
+  Add({std::move(prefix), Needs::kRole, role});
 }
 
-void TokenAuthorizer::AddOpen(std::string prefix) {
-  Add({std::move(prefix), true, Role::kOperator});
-}
+void TokenAuthorizer::AddKnown(std::string prefix) { Add({std::move(prefix), Needs::kToken}); }
+
+void TokenAuthorizer::AddOpen(std::string prefix) { Add({std::move(prefix), Needs::kNothing}); }
 
 absl::Status TokenAuthorizer::Check(std::string_view method, std::string_view bearer_token) const {
   Role needed = Role::kOperator;
+  bool any_role = false;
   for (const Rule& rule : rules_) {
     if (method.substr(0, rule.prefix.size()) != rule.prefix) continue;
-    if (rule.open) return absl::OkStatus();
+    if (rule.needs == Needs::kNothing) return absl::OkStatus();
+    any_role = rule.needs == Needs::kToken;
     needed = rule.role;
     break;
   }
@@ -65,7 +67,7 @@ absl::Status TokenAuthorizer::Check(std::string_view method, std::string_view be
     return absl::UnauthenticatedError(bearer_token.empty() ? "a bearer token is needed"
                                                            : "the bearer token is not known");
   }
-  if (known->role == needed || known->role == Role::kOperator) return absl::OkStatus();
+  if (any_role || known->role == needed || known->role == Role::kOperator) return absl::OkStatus();
   return absl::PermissionDeniedError(
       absl::StrCat("the token's role is ", Name(known->role), ", the method needs ", Name(needed)));
 }

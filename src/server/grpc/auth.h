@@ -20,8 +20,10 @@ class TokenAuthorizer {
   // An operator's token opens every method.
   void AddToken(std::string token, Role role);
   // Methods whose name begins with `prefix` ("/forebay.v1.ActorService/") need `role`; the longest
-  // prefix decides. Methods without a rule need the operator's; with `open`, nobody needs a token.
+  // prefix decides. Methods without a rule need the operator's; with AddKnown any role's token is
+  // good, with AddOpen nobody needs one.
   void AddRule(std::string prefix, Role role);
+  void AddKnown(std::string prefix);
   void AddOpen(std::string prefix);
 
   // Unauthenticated without a known token, PermissionDenied for a role that does not suffice.
@@ -32,10 +34,11 @@ class TokenAuthorizer {
     std::string token;
     Role role;
   };
+  enum class Needs : uint8_t { kNothing, kToken, kRole };
   struct Rule {
     std::string prefix;
-    bool open;
-    Role role;
+    Needs needs;
+    Role role = Role::kOperator;
   };
   void Add(Rule rule);
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "server/grpc/status.h"
 
 namespace forebay::server {
@@ -14,10 +15,8 @@ Call::Call(CallShared* shared, Poller* poller) : shared_(shared), poller_(poller
 
 Call::~Call() {
   if (!accepted_) return;
-  if (handler_ != nullptr) {
-    poller_->streams().erase(this);
-    handler_->OnDone();
-  }
+  if (served_ != nullptr) poller_->calls().erase(this);
+  if (handler_ != nullptr) handler_->OnDone();
   link_->call = nullptr;
   shared_->calls.fetch_sub(1, std::memory_order_relaxed);
 }
@@ -45,6 +44,7 @@ void Call::Begin() {
     return;
   }
   served_ = method;
+  poller_->calls().insert(this);
   served_->stats.running.fetch_add(1, std::memory_order_relaxed);
   if (absl::Status status = Admit(); !status.ok()) {
     AnswerError(status);
@@ -55,7 +55,6 @@ void Call::Begin() {
     return;
   }
   handler_ = served_->stream();
-  poller_->streams().insert(this);
   handler_->OnStart(*this, *this);
 }
 
@@ -66,11 +65,14 @@ absl::Status Call::Admit() const {
                               absl::StrCat("more than ", shared_->calls_max, " calls at once")),
                           kRetryMs);
   }
-  if (!shared_->authorize) return absl::OkStatus();
-  constexpr std::string_view kBearer = "Bearer ";
-  const std::string value = Metadata("authorization");
-  const bool bearer = std::string_view(value).substr(0, kBearer.size()) == kBearer;
-  return shared_->authorize(method(), bearer ? std::string_view(value).substr(kBearer.size()) : "");
+  if (shared_->authorize) {
+    constexpr std::string_view kBearer = "Bearer ";
+    const std::string value = Metadata("authorization");
+    const bool bearer = std::string_view(value).substr(0, kBearer.size()) == kBearer;
+    FOREBAY_RETURN_IF_ERROR(
+        shared_->authorize(method(), bearer ? std::string_view(value).substr(kBearer.size()) : ""));
+  }
+  return shared_->admit ? shared_->admit(method()) : absl::OkStatus();
 }
 
 std::string Call::Metadata(std::string_view key) const {
@@ -81,6 +83,18 @@ std::string Call::Metadata(std::string_view key) const {
 
 void Call::OnServerDrain() {
   if (handler_ != nullptr && !answered_) handler_->OnDrain(*this);
+}
+
+void Call::End(const absl::Status& status) {
+  if (answered_ || over_) return;
+  answered_ = true;
+  final_status_ = status;
+  queue_.clear();
+  queued_bytes_ = writing_ ? writing_bytes_ : 0;
+  // A write that is under way comes back first.
+  if (!writing_) StartFinish(status);
+  link_->cancelled.store(true, std::memory_order_relaxed);
+  if (on_cancel_) std::exchange(on_cancel_, nullptr)();
 }
 
 // ---- reading
@@ -137,11 +151,11 @@ void Call::AnswerError(const absl::Status& status) {
 }
 
 void Call::SetOnCancel(Task task) {
-  if (answered_) return;
-  if (over_) {
+  if (link_->cancelled.load(std::memory_order_relaxed)) {
     std::move(task)();
     return;
   }
+  if (answered_) return;
   on_cancel_ = std::move(task);
 }
 
@@ -203,6 +217,9 @@ void Call::StartFinish(const absl::Status& status) {
   if (const uint32_t ms = RetryAfterMs(status); ms > 0) {
     context_.AddTrailingMetadata(kRetryAfterKey, absl::StrCat(ms));
   }
+  ForEachTrailer(status, [this](std::string_view key, std::string_view value) {
+    context_.AddTrailingMetadata(std::string(key), std::string(value));
+  });
   CountEnd(static_cast<int>(status.code()));
   ++operations_;
   stream_.Finish(ToGrpcStatus(status), &finish_done_);

@@ -46,6 +46,7 @@ struct CallShared {
   grpc::AsyncGenericService service;
   MethodTable* methods = nullptr;
   Authorizer authorize;
+  Gate admit;
   size_t calls_max = 0;
   std::atomic<size_t> calls{0};
 };
@@ -58,6 +59,8 @@ class Call final : public Event, public CallContext, public Stream {
   const std::shared_ptr<CallLink>& link() const { return link_; }
   // The call's share of a server that goes down.
   void OnServerDrain();
+  // Answers at once, whatever the handler does: what is queued is dropped.
+  void End(const absl::Status& status);
 
   void Answer(grpc::ByteBuffer body);
   void AnswerError(const absl::Status& status);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/sync.h"
+#include "server/grpc/call.h"
 
 namespace forebay::server {
 namespace {
@@ -60,6 +61,15 @@ void Poller::RunTasks() {
     std::vector<Task> own;
     own.swap(mailbox_->own_tasks_);
     for (Task& task : own) std::move(task)();
+  }
+}
+
+void Poller::ForEachCall(const std::function<void(Call*)>& f) {
+  std::vector<std::shared_ptr<CallLink>> links;
+  links.reserve(calls_.size());
+  for (Call* call : calls_) links.push_back(call->link());
+  for (const auto& link : links) {
+    if (link->call != nullptr) f(link->call);
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -67,8 +68,10 @@ class Poller {
   // False after StopSoon took effect: no operation may be begun.
   bool running() const { return running_; }
 
-  // Streams that are being served, for their OnDrain.
-  absl::flat_hash_set<Call*>& streams() { return streams_; }
+  // Calls of known methods that have begun and are not gone yet.
+  absl::flat_hash_set<Call*>& calls() { return calls_; }
+  // Each of them, in no order; those that end meanwhile are left out.
+  void ForEachCall(const std::function<void(Call*)>& f);
 
   // Polls until StopSoon, then drains the queue.
   void Run();
@@ -83,7 +86,7 @@ class Poller {
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::shared_ptr<Mailbox> mailbox_;
   std::vector<Task> tasks_;
-  absl::flat_hash_set<Call*> streams_;
+  absl::flat_hash_set<Call*> calls_;
   bool running_ = true;
 };
 

@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "server/grpc/call.h"
 #include "server/grpc/files.h"
 #include "server/grpc/poller.h"
@@ -87,6 +88,8 @@ class RpcServer::Impl {
  public:
   absl::Status Start(const RpcServerOptions& options, MethodTable* methods,
                      std::vector<int>* ports);
+  void EndCalls(const absl::Status& status,
+                const std::function<bool(std::string_view method)>& keep);
   void Shutdown(std::chrono::milliseconds drain);
   ~Impl();
 
@@ -104,6 +107,7 @@ absl::Status RpcServer::Impl::Start(const RpcServerOptions& options, MethodTable
   if (!credentials.ok()) return credentials.status();
   shared_.methods = methods;
   shared_.authorize = options.authorize;
+  shared_.admit = options.admit;
   shared_.calls_max = options.calls_max;
 
   grpc::ServerBuilder builder;
@@ -145,17 +149,23 @@ absl::Status RpcServer::Impl::Start(const RpcServerOptions& options, MethodTable
   return absl::OkStatus();
 }
 
+void RpcServer::Impl::EndCalls(const absl::Status& status,
+                               const std::function<bool(std::string_view method)>& keep) {
+  FOREBAY_CHECK(!status.ok());
+  for (const auto& poller : pollers_) {
+    poller->mailbox()->Post([&poller, status, keep] {
+      poller->ForEachCall([&](Call* call) {
+        if (!keep(call->method())) call->End(status);
+      });
+    });
+  }
+}
+
 void RpcServer::Impl::Shutdown(std::chrono::milliseconds drain) {
   if (threads_.empty()) return;
   for (const auto& poller : pollers_) {
-    poller->mailbox()->Post([&poller] {
-      // Copied: a stream may end while we go through them.
-      std::vector<std::shared_ptr<CallLink>> links;
-      for (Call* call : poller->streams()) links.push_back(call->link());
-      for (const auto& link : links) {
-        if (link->call != nullptr) link->call->OnServerDrain();
-      }
-    });
+    poller->mailbox()->Post(
+        [&poller] { poller->ForEachCall([](Call* call) { call->OnServerDrain(); }); });
   }
   server_->Shutdown(std::chrono::system_clock::now() + drain);
   for (const auto& poller : pollers_) poller->StopSoon();
@@ -188,6 +198,11 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
   auto server = std::unique_ptr<RpcServer>(new RpcServer(std::move(impl)));
   server->ports_ = std::move(ports);
   return server;
+}
+
+void RpcServer::EndCalls(const absl::Status& status,
+                         std::function<bool(std::string_view method)> keep) {
+  impl_->EndCalls(status, keep);
 }
 
 void RpcServer::Shutdown(std::chrono::milliseconds drain) { impl_->Shutdown(drain); }

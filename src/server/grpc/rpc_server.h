@@ -32,6 +32,10 @@ struct TlsFiles {
 using Authorizer =
     std::function<absl::Status(std::string_view method, std::string_view bearer_token)>;
 
+// Whether a method may be called now, asked after the authorizer and before the handler runs. An
+// error is the answer; its trailers (status.h) go with it. Runs on polling threads.
+using Gate = std::function<absl::Status(std::string_view method)>;
+
 struct RpcServerOptions {
   // "127.0.0.1:7400" (port 0: a free one), "[::1]:7400", "unix:/path".
   std::vector<std::string> addresses;
@@ -44,6 +48,7 @@ struct RpcServerOptions {
   // Calls that may run at once; more are refused with RESOURCE_EXHAUSTED.
   size_t calls_max = 65'536;
   Authorizer authorize;  // unset: everybody may everything
+  Gate admit;            // unset: every method, always
 };
 
 class RpcServer {
@@ -55,6 +60,12 @@ class RpcServer {
 
   // The TCP port of each address, 0 for unix sockets.
   const std::vector<int>& ports() const { return ports_; }
+
+  // Answers all calls that run with `status`, not OK, except those whose method `keep` names. What
+  // their handlers say afterwards is dropped; who asked to hear of a call's end (OnCancel, OnDone)
+  // does. A call that begins after this, or that the gate has let in and whose handler has not run
+  // yet, is met as well if the gate is closed before. Any thread; returns before it is done.
+  void EndCalls(const absl::Status& status, std::function<bool(std::string_view method)> keep);
 
   // Takes no new calls, tells streams to end, waits up to `drain` for calls that run, cancels the
   // rest, and joins the threads.

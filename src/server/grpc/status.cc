@@ -10,6 +10,7 @@ namespace forebay::server {
 namespace {
 
 constexpr char kRetryPayload[] = "forebay/retry-after-ms";
+constexpr std::string_view kTrailerPrefix = "forebay/trailer/";
 
 }  // namespace
 
@@ -27,6 +28,22 @@ uint32_t RetryAfterMs(const absl::Status& status) {
   const auto payload = status.GetPayload(kRetryPayload);
   uint32_t ms = 0;
   return payload.has_value() && absl::SimpleAtoi(std::string(*payload), &ms) ? ms : 0;
+}
+
+absl::Status WithTrailer(absl::Status status, std::string_view key, std::string_view value) {
+  status.SetPayload(absl::StrCat(absl::string_view(kTrailerPrefix.data(), kTrailerPrefix.size()),
+                                 absl::string_view(key.data(), key.size())),
+                    absl::Cord(absl::string_view(value.data(), value.size())));
+  return status;
+}
+
+void ForEachTrailer(const absl::Status& status,
+                    const std::function<void(std::string_view key, std::string_view value)>& take) {
+  status.ForEachPayload([&take](absl::string_view of, const absl::Cord& value) {
+    const std::string_view url(of.data(), of.size());
+    if (url.substr(0, kTrailerPrefix.size()) != kTrailerPrefix) return;
+    take(url.substr(kTrailerPrefix.size()), std::string(value));
+  });
 }
 
 }  // namespace forebay::server

@@ -6,6 +6,8 @@
 #include <grpcpp/support/status.h>
 
 #include <cstdint>
+#include <functional>
+#include <string_view>
 
 #include "absl/status/status.h"
 
@@ -20,5 +22,11 @@ grpc::Status ToGrpcStatus(const absl::Status& status);
 absl::Status WithRetryAfter(absl::Status status, uint32_t retry_after_ms);
 // 0 if there is none.
 uint32_t RetryAfterMs(const absl::Status& status);
+
+// The status with one entry of trailing metadata, which the server sends along; the key in lower
+// case, the value in printable ASCII.
+absl::Status WithTrailer(absl::Status status, std::string_view key, std::string_view value);
+void ForEachTrailer(const absl::Status& status,
+                    const std::function<void(std::string_view key, std::string_view value)>& take);
 
 }  // namespace forebay::server

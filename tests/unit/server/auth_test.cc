@@ -11,6 +11,7 @@ TokenAuthorizer Rules() {
   authorizer.AddToken("o-token", Role::kOperator);
   authorizer.AddRule("/forebay.v1.ActorService/", Role::kActor);
   authorizer.AddRule("/forebay.v1.TrainerService/", Role::kTrainer);
+  authorizer.AddKnown("/forebay.v1.ClusterService/");
   authorizer.AddOpen("/grpc.health.v1.Health/");
   return authorizer;
 }
@@ -30,6 +31,16 @@ TEST(TokenAuthorizer, RefusesWhoIsNotKnown) {
               absl::StatusCode::kUnauthenticated)
         << token;
   }
+}
+
+TEST(TokenAuthorizer, AnyRoleIsGoodForSomeMethods) {
+  TokenAuthorizer authorizer = Rules();
+  authorizer.AddToken("t-token", Role::kTrainer);
+  for (const char* token : {"a-token", "t-token", "o-token"}) {
+    EXPECT_TRUE(authorizer.Check("/forebay.v1.ClusterService/Watch", token).ok()) << token;
+  }
+  EXPECT_EQ(authorizer.Check("/forebay.v1.ClusterService/Watch", "").code(),
+            absl::StatusCode::kUnauthenticated);
 }
 
 TEST(TokenAuthorizer, OpenMethodsNeedNothingOthersTheOperator) {

@@ -254,6 +254,101 @@ TEST(RpcServer, AuthorizesBeforeTheHandlerRuns) {
   EXPECT_EQ(answer, "in");
 }
 
+TEST(RpcServer, TheGateRefusesWithTrailersAndLetsInAgain) {
+  MethodTable methods;
+  AddEcho(&methods);
+  std::atomic<bool> open{false};
+  RpcServerOptions options;
+  options.admit = [&open](std::string_view method) {
+    if (open || method == "/test.Echo/Stream") return absl::OkStatus();
+    return WithTrailer(absl::UnavailableError("not here"), "test-where", "over there");
+  };
+  TestServer server(&methods, options);
+  {
+    grpc::ClientContext context;
+    TestServer::SetDeadline(&context);
+    std::string answer;
+    const grpc::Status status = server.Unary("/test.Echo/Unary", "in", &answer, &context);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+    EXPECT_EQ(status.error_message(), "not here");
+    const auto& trailing = context.GetServerTrailingMetadata();
+    ASSERT_NE(trailing.find("test-where"), trailing.end());
+    EXPECT_EQ(trailing.find("test-where")->second, "over there");
+  }
+  grpc::ClientContext context;
+  auto stream = server.OpenStream("/test.Echo/Stream", &context);
+  stream->WritesDone();
+  EXPECT_TRUE(stream->Finish().ok());
+  open = true;
+  std::string answer;
+  EXPECT_TRUE(server.Unary("/test.Echo/Unary", "in", &answer).ok());
+  EXPECT_EQ(answer, "in");
+}
+
+TEST(RpcServer, EndCallsAnswersAllButThoseThatAreKept) {
+  MethodTable methods;
+  AddEcho(&methods);
+  methods.AddStream("/test.Echo/Kept", [] { return std::make_unique<EchoStream>(); });
+  Notification called;
+  Notification ended;
+  std::optional<Responder> held;
+  methods.AddUnary("/test.Echo/Hang",
+                   [&](const CallContext&, grpc::ByteBuffer, Responder responder) {
+                     held.emplace(std::move(responder));
+                     held->OnCancel([&] { ended.Notify(); });
+                     called.Notify();
+                   });
+  TestServer server(&methods);
+  grpc::ByteBuffer body;
+  grpc::ClientContext stream_context, kept_context;
+  auto stream = server.OpenStream("/test.Echo/Stream", &stream_context);
+  auto kept = server.OpenStream("/test.Echo/Kept", &kept_context);
+  for (auto* each : {stream.get(), kept.get()}) {
+    ASSERT_TRUE(each->Write(Body("x")));
+    ASSERT_TRUE(each->Read(&body));
+  }
+  auto hang = std::async(std::launch::async, [&] {
+    std::string answer;
+    return server.Unary("/test.Echo/Hang", "", &answer);
+  });
+  called.Wait();
+  server.server().EndCalls(absl::UnavailableError("deposed"),
+                           [](std::string_view method) { return method == "/test.Echo/Kept"; });
+  EXPECT_FALSE(stream->Read(&body));
+  const grpc::Status status = stream->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(status.error_message(), "deposed");
+  EXPECT_EQ(hang.get().error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_TRUE(ended.WaitFor(absl::Seconds(20)));
+  EXPECT_TRUE(held->cancelled());
+  held->Reply(Body("too late"));
+  // The kept one goes on, and so do new ones.
+  ASSERT_TRUE(kept->Write(Body("y")));
+  ASSERT_TRUE(kept->Read(&body));
+  EXPECT_EQ(Text(body), "y");
+  kept->WritesDone();
+  EXPECT_TRUE(kept->Finish().ok());
+  std::string answer;
+  EXPECT_TRUE(server.Unary("/test.Echo/Unary", "in", &answer).ok());
+}
+
+TEST(RpcServer, EndCallsDropsWhatIsQueued) {
+  MethodTable methods;
+  std::atomic<size_t> longest{0};
+  methods.AddStream("/test.Flood/Run",
+                    [&] { return std::make_unique<FloodStream>(10'000, &longest); });
+  TestServer server(&methods);
+  grpc::ClientContext context;
+  auto stream = server.OpenStream("/test.Flood/Run", &context);
+  grpc::ByteBuffer body;
+  ASSERT_TRUE(stream->Read(&body));
+  server.server().EndCalls(absl::UnavailableError("deposed"), [](auto) { return false; });
+  size_t messages = 1;
+  while (stream->Read(&body)) ++messages;
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_LT(messages, 10'000u);
+}
+
 TEST(RpcServer, ShutdownEndsStreamsAndCancelsWhatHangs) {
   MethodTable methods;
   AddEcho(&methods);
