@@ -231,7 +231,48 @@ absl::Status Set(std::string_view name, std::string_view value, Config* config) 
   return SetEntry(**entry, value, config);
 }
 
+std::vector<std::string> Config::etcd_endpoints() const {
+  return absl::StrSplit(cluster_etcd, ',', absl::SkipEmpty());
+}
+
+namespace {
+
+absl::Status CheckCluster(const Config& config) {
+  if (!config.clustered()) {
+    if (config.cluster_node == 0) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("cluster.node: is '", config.cluster_node,
+                                                   "', must be 0 unless cluster.etcd is set"));
+  }
+  const auto must = [](const char* entry, const char* what) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(entry, ": ", what, ", for cluster.etcd is set"));
+  };
+  if (config.cluster_node == 0) return must("cluster.node", "is '0', must be 1 or more");
+  if (config.cluster_name.empty() || config.cluster_name.find('/') != std::string::npos) {
+    return must("cluster.name", "must be a name without '/'");
+  }
+  if (config.storage_directory.empty()) return must("storage.directory", "is '', must be set");
+  if (config.storage_segment_directory.empty()) {
+    return must("storage.segment_directory", "is '', must be a directory that all nodes share");
+  }
+  if (config.listen_grpc.empty()) return must("listen.grpc", "is '', must be set");
+  if (config.cluster_min_in_sync > config.cluster_replicas) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cluster.min_in_sync: is '", config.cluster_min_in_sync,
+                     "', must be at most cluster.replicas, which is ", config.cluster_replicas));
+  }
+  if (config.cluster_suspect_ms < 2 * config.cluster_heartbeat_ms) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "cluster.suspect_ms: is '", config.cluster_suspect_ms,
+        "', must be at least twice cluster.heartbeat_ms, which is ", config.cluster_heartbeat_ms));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status Validate(const Config& config) {
+  FOREBAY_RETURN_IF_ERROR(CheckCluster(config));
   const uint64_t reserve = config.completion_reserve_bytes();
   if (reserve >= config.memory_payload_bytes_max) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -61,6 +61,17 @@ struct Config {
   uint64_t clients_silent_ms = 90'000;
   uint64_t status_trainer_wait_ms = 30'000;
   uint64_t status_engine_behind = 2;
+  std::string cluster_etcd;
+  std::string cluster_name = "forebay";
+  uint64_t cluster_node = 0;
+  std::string cluster_advertise;
+  std::string cluster_advertise_http;
+  uint64_t cluster_replicas = 3;
+  uint64_t cluster_min_in_sync = 2;
+  uint64_t cluster_heartbeat_ms = 100;
+  uint64_t cluster_suspect_ms = 600;
+  uint64_t cluster_replace_after_ms = 300'000;
+  std::string cluster_token_file;
   std::string log_level = "info";
   std::string log_format = "text";
   uint64_t shutdown_drain_ms = 5'000;
@@ -72,6 +83,10 @@ struct Config {
   codec::KeepRule keep() const {
     return {retain_sample, retain_flagged, storage_directory.empty() ? 0 : retain_bytes_max};
   }
+  // Whether the daemon is one node of several.
+  bool clustered() const { return !cluster_etcd.empty(); }
+  // Addresses, as cluster_etcd lists them.
+  std::vector<std::string> etcd_endpoints() const;
   // Names, as storage_cold_columns lists them.
   std::vector<std::string> cold_columns() const;
   // What is kept back for groups that are about to complete; a sixteenth of the whole unless it is

@@ -134,6 +134,35 @@ std::vector<ConfigEntry> LimitEntries() {
           {"steps.open_max", K::kCount, &C::steps_open_max, kFixed, "Steps open at once.", 1, 64}};
 }
 
+std::vector<ConfigEntry> ClusterEntries() {
+  return {
+      {"cluster.etcd", K::kText, &C::cluster_etcd, kFixed,
+       "Addresses of etcd, HOST:PORT with commas between them: the daemon is one node of a cluster, "
+       "and needs storage.directory and a storage.segment_directory that all nodes share. Empty: it "
+       "is alone."},
+      {"cluster.name", K::kText, &C::cluster_name, kFixed,
+       "Name of the cluster: what its keys in etcd begin with, after /forebay/."},
+      {"cluster.node", K::kCount, &C::cluster_node, kFixed,
+       "Number of this node, from 1; another one for each.", 0, UINT32_MAX},
+      {"cluster.advertise", K::kText, &C::cluster_advertise, kFixed,
+       "Address at which clients and other nodes reach this one; empty: listen.grpc."},
+      {"cluster.advertise_http", K::kText, &C::cluster_advertise_http, kFixed,
+       "Address of its metrics for people and tools; empty: listen.http."},
+      {"cluster.replicas", K::kCount, &C::cluster_replicas, kFixed,
+       "Nodes that hold a replica of each machine.", 1, 16},
+      {"cluster.min_in_sync", K::kCount, &C::cluster_min_in_sync, kFixed,
+       "Replicas that must have what is acknowledged.", 1, 16},
+      {"cluster.heartbeat_ms", K::kMilliseconds, &C::cluster_heartbeat_ms, kFixed,
+       "Between two heartbeats of a primary.", 10, kHourMs},
+      {"cluster.suspect_ms", K::kMilliseconds, &C::cluster_suspect_ms, kFixed,
+       "A node that is not heard for so long is taken as lost.", 50, kHourMs},
+      {"cluster.replace_after_ms", K::kMilliseconds, &C::cluster_replace_after_ms, kFixed,
+       "A node that is away for so long gets a successor, if there is one.", 1'000, 24 * kHourMs},
+      {"cluster.token_file", K::kText, &C::cluster_token_file, kFixed,
+       "File with the token that this node shows to others, whose auth.tokens_file names it with "
+       "the role peer; empty: none."}};
+}
+
 std::vector<ConfigEntry> BehaviourEntries() {
   return {{"renew.interval_ms", K::kMilliseconds, &C::renew_interval_ms, kChangeable,
            "How often actors are asked to renew their leases.", 10, kHourMs},
@@ -171,7 +200,8 @@ const std::vector<ConfigEntry>& ConfigEntries() {
   static const auto* entries = [] {
     auto* all = new std::vector<ConfigEntry>();
     for (auto& part :
-         {ListenEntries(), MemoryEntries(), StorageEntries(), LimitEntries(), BehaviourEntries()}) {
+         {ListenEntries(), MemoryEntries(), StorageEntries(), LimitEntries(), ClusterEntries(),
+          BehaviourEntries()}) {
       all->insert(all->end(), part.begin(), part.end());
     }
     return all;

@@ -255,7 +255,13 @@ class Recovery : public std::enable_shared_from_this<Recovery> {
       const auto name = ParseSegmentFileName(file.name);
       if (!name.has_value() || name->node != options_.node) continue;
       result_.last_number = std::max(result_.last_number, name->number);
-      others_.emplace(name->number, File{*name, absl::StrCat(folder_, "/", file.name), file.bytes});
+      File found{*name, absl::StrCat(folder_, "/", file.name), file.bytes};
+      const auto [other, fresh] = others_.emplace(name->number, found);
+      if (fresh || other->second.name.epoch == name->epoch) continue;
+      // A writer whose reign was over wrote on, and could acknowledge nothing of it: of two files
+      // with one number that of the later reign counts.
+      if (other->second.name.epoch < name->epoch) std::swap(other->second, found);
+      disk_->Unlink(found.path, [](const absl::Status&) {});  // else the next recovery does it
     }
     for (auto& [number, ids] : live_) {
       if (LookAt(Part::kHot, number, &ids)) continue;

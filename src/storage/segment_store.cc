@@ -16,7 +16,8 @@ SegmentStore::SegmentStore(io::Disk* disk, const SegmentStoreOptions& options)
       table_(std::make_shared<SegmentTable>(options)),
       writer_(std::make_shared<SegmentWriter>(disk, options, folder_, table_)),
       presence_(std::make_shared<SegmentPresence>(disk, options, folder_, table_, writer_)),
-      reader_(std::make_shared<SegmentReader>(disk, options, table_, presence_)) {
+      reader_(std::make_shared<SegmentReader>(disk, options, table_, presence_)),
+      epoch_(options.epoch) {
   FOREBAY_CHECK(IsNodeName(options.node) && options.cluster.size() <= kClusterNameBytesMax);
 }
 
@@ -29,9 +30,10 @@ SegmentStore::~SegmentStore() {
 void SegmentStore::Recover(std::vector<PayloadId> live, io::Disk::DoneWith<StoreRecovery> done) {
   RecoverSegments(
       disk_, options_, folder_, table_, std::move(live),
-      [writer = writer_, presence = presence_, done = std::move(done)](auto result) mutable {
+      [writer = writer_, presence = presence_, epoch = epoch_,
+       done = std::move(done)](auto result) mutable {
         if (result.ok()) {
-          writer->Start(result->last_number);
+          writer->Start(result->last_number, epoch);
           presence->Start();
         }
         done(std::move(result));

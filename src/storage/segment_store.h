@@ -37,6 +37,8 @@ class SegmentStore final : public PayloadStore {
   SegmentStore(io::Disk* disk, const SegmentStoreOptions& options);
   ~SegmentStore() override;
 
+  // Before Recover: of this reign, where nodes write to the store one after another.
+  void SetEpoch(uint64_t epoch) { epoch_ = epoch; }
   // Once, before anything is loaded: `live` are the payloads that the log names. After an error it
   // may be called again.
   void Recover(std::vector<PayloadId> live, io::Disk::DoneWith<StoreRecovery> done);
@@ -84,6 +86,7 @@ class SegmentStore final : public PayloadStore {
   const std::shared_ptr<SegmentWriter> writer_;
   const std::shared_ptr<SegmentPresence> presence_;
   const std::shared_ptr<SegmentReader> reader_;
+  uint64_t epoch_;
   uint64_t space_due_ms_ = 0;   // Tick's
   uint64_t full_until_ms_ = 0;  // likewise: files that are dead go soon
   const std::shared_ptr<std::atomic<bool>> looks_at_space_ = std::make_shared<std::atomic<bool>>();

@@ -90,11 +90,12 @@ void SegmentWriter::Finish(absl::Span<PayloadBuilder> payloads, absl::Span<Paylo
   for (auto& action : actions) action();
 }
 
-void SegmentWriter::Start(uint32_t last_number) {
+void SegmentWriter::Start(uint32_t last_number, uint64_t epoch) {
   Actions actions;
   {
     MutexLock lock(&mutex_);
     started_ = true;
+    epoch_ = epoch;
     last_number_ = last_number;
     Pump(&actions);
   }
@@ -333,7 +334,7 @@ void SegmentWriter::StartOpen(size_t lane, Actions* actions) {
   segment->nonce = HashCombine(options_.seed, segment->number);
   segment->path = absl::StrCat(folder_, "/",
                                FileNameOf({.node = options_.node,
-                                           .epoch = options_.epoch,
+                                           .epoch = epoch_,
                                            .incarnation = options_.incarnation,
                                            .number = segment->number}));
   lanes_[lane].stage = Stage::kOpening;
@@ -388,7 +389,7 @@ void SegmentWriter::StartBatch(size_t lane, Actions* actions) {
   if (segment.end == 0) {
     batch->AddBytes(EncodeSegmentHeader({.cluster = options_.cluster,
                                          .name = {.node = options_.node,
-                                                  .epoch = options_.epoch,
+                                                  .epoch = epoch_,
                                                   .incarnation = options_.incarnation,
                                                   .number = segment.number},
                                          .nonce = segment.nonce,
