@@ -137,7 +137,7 @@ endfunction()
 
 # The labels of a test: its folder under tests/ (unit, transcripts, simulation, ...), and "threads" where the code under test
 # has threads. tools/run_tests.py picks suites by label and builds them by the target <label>_tests.
-set(FOREBAY_THREADED_FOLDERS io storage storage_log storage_segments node server client ctl main)
+set(FOREBAY_THREADED_FOLDERS io storage storage_log storage_segments node server peers client ctl main)
 function(forebay_label_test name program)
   cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY ${CMAKE_SOURCE_DIR}/tests OUTPUT_VARIABLE folder)
   string(REPLACE "/" ";" parts "${folder}")

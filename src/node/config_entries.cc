@@ -33,9 +33,8 @@ std::vector<ConfigEntry> ListenEntries() {
           {"tls.client_ca", K::kText, &C::tls_client_ca, kFixed,
            "PEM certificate that must have signed the clients' own; empty: clients show none."},
           {"auth.tokens_file", K::kText, &C::auth_tokens_file, kFixed,
-           "File of bearer tokens, a line 'ROLE TOKEN' each, ROLE one of actor, trainer, operator; "
-           "empty: "
-           "everybody may do everything."}};
+           "File of bearer tokens, a line 'ROLE TOKEN' each, ROLE one of actor, trainer, operator, "
+           "peer; empty: everybody may do everything."}};
 }
 
 std::vector<ConfigEntry> MemoryEntries() {

@@ -186,7 +186,11 @@ absl::Status Daemon::AddAuthorization(RpcServerOptions* options) {
   authorizer_.AddRule("/forebay.v1.ActorService/", Role::kActor);
   authorizer_.AddRule("/forebay.v1.TrainerService/", Role::kTrainer);
   authorizer_.AddRule("/forebay.v1.AdminService/", Role::kOperator);
+<<<<<<< HEAD
   authorizer_.AddKnown("/forebay.v1.ClusterService/");
+=======
+  authorizer_.AddRule("/forebay.v1.PeerService/", Role::kPeer);
+>>>>>>> 6aeb5ac (Carry messages between nodes over gRPC: a stream and a bounded queue for each peer, dropped and counted when nobody takes them; snapshots follow)
   authorizer_.AddOpen("/grpc.health.v1.Health/");
   options->authorize = [this](std::string_view method, std::string_view token) {
     return authorizer_.Check(method, token);

@@ -20,6 +20,8 @@ bool RoleOf(const std::string& name, Role* role) {
     *role = Role::kTrainer;
   else if (name == "operator")
     *role = Role::kOperator;
+  else if (name == "peer")
+    *role = Role::kPeer;
   else
     return false;
   return true;
@@ -49,7 +51,7 @@ absl::Status ReadTokens(const std::string& path, TokenAuthorizer* authorizer) {
           absl::StrCat("auth.tokens_file: '", path, "' line ", number, ": ", why));
     };
     if (!(words >> name >> token) || words >> rest) return refuse("must be 'ROLE TOKEN'");
-    if (!RoleOf(name, &role)) return refuse("the role must be actor, trainer or operator");
+    if (!RoleOf(name, &role)) return refuse("the role must be actor, trainer, operator or peer");
     if (token.size() < kTokenBytesMin) {
       return refuse(
           absl::StrCat("the token has ", token.size(), " bytes; the least is ", kTokenBytesMin));

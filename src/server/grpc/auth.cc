@@ -24,6 +24,8 @@ const char* Name(Role role) {
       return "trainer";
     case Role::kOperator:
       return "operator";
+    case Role::kPeer:
+      return "peer";
   }
   return "unknown";
 }

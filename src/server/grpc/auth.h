@@ -13,7 +13,7 @@
 
 namespace forebay::server {
 
-enum class Role : uint8_t { kActor = 1, kTrainer = 2, kOperator = 4 };
+enum class Role : uint8_t { kActor = 1, kTrainer = 2, kOperator = 4, kPeer = 8 };
 
 class TokenAuthorizer {
  public:

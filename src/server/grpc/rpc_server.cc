@@ -20,7 +20,8 @@ namespace {
 constexpr int kArmedCalls = 256;
 constexpr int kKeepaliveMs = 30'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
-constexpr int kClientPingIntervalMs = 5'000;
+// Peers ping each second (src/peers), and a client that pings more often than this is cut off.
+constexpr int kClientPingIntervalMs = 500;
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Credentials(const TlsFiles& tls) {
   if (tls.certificate.empty()) return grpc::InsecureServerCredentials();
