@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <string>
@@ -29,6 +30,7 @@ constexpr int kCannotServe = 3;
 constexpr int kCutOff = 4;
 // A start that is nearly done comes to its end, and then to a clean one.
 constexpr absl::Duration kStartGrace = absl::Seconds(2);
+std::vector<std::string>* started_with = nullptr;  // name and arguments
 
 // Blocked before any thread begins, so that only WaitForEnd sees them.
 sigset_t BlockEndSignals() {
@@ -103,6 +105,16 @@ class EndSignals {
   Notification first_;
 };
 
+// The same program with the same arguments, in the same process; what it had open is closed.
+[[noreturn]] void BeginAnew() {
+  std::vector<char*> arguments;
+  for (std::string& argument : *started_with) arguments.push_back(argument.data());
+  arguments.push_back(nullptr);
+  execv("/proc/self/exe", arguments.data());
+  server::Log(server::LogLevel::kError, "the process could not begin anew", {{"errno", errno}});
+  _exit(kCutOff);
+}
+
 int Main(const std::vector<std::string>& arguments) {
   // Debian builds Abseil so that each lock looks for cycles of locks; the tests do that.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
@@ -124,7 +136,7 @@ int Main(const std::vector<std::string>& arguments) {
   server::StartLog(line->config.log_level, line->config.log_format);
   RaiseFileLimit();
   static auto& signals = *new EndSignals(blocked);  // its thread outlives all else
-  auto daemon = server::Daemon::Start(line->config);
+  auto daemon = server::Daemon::Start(line->config, BeginAnew);
   if (!daemon.ok()) {
     std::fprintf(stderr, "bufferd: %s\n", std::string(daemon.status().message()).c_str());
     return daemon.status().code() == absl::StatusCode::kInvalidArgument ? kBadConfiguration
@@ -142,4 +154,7 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace
 }  // namespace forebay
 
-int main(int argc, char** argv) { return forebay::Main({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  forebay::started_with = new std::vector<std::string>(argv, argv + argc);
+  return forebay::Main({argv + 1, argv + argc});
+}

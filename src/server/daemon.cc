@@ -35,6 +35,7 @@ constexpr uint64_t kStorageLookMs = 20;
 constexpr auto kObserveTimeout = absl::Seconds(5);
 constexpr auto kSealTimeout = absl::Seconds(5);
 constexpr auto kDiskTimeout = absl::Seconds(2);
+constexpr auto kSwitchOverTimeout = absl::Seconds(3);
 constexpr auto kDrainLook = std::chrono::milliseconds(20);
 constexpr auto kQuiet = std::chrono::milliseconds(500);
 
@@ -55,9 +56,12 @@ void EndAtOnce(std::string_view log, const absl::Status& status) {
 
 }  // namespace
 
-Daemon::Daemon(const node::Config& config, std::unique_ptr<RunStorage> storage)
+Daemon::Daemon(const node::Config& config, std::unique_ptr<ClusterRun> cluster,
+               std::unique_ptr<RunStorage> storage, std::function<void()> restart)
     : config_(config),
       live_config_(config),
+      restart_(std::move(restart)),
+      cluster_(std::move(cluster)),
       storage_(std::move(storage)),
       engine_(std::make_unique<node::Engine>(
           node::Engine::Options{.shards = static_cast<uint32_t>(config.shards),
@@ -89,6 +93,8 @@ Daemon::Daemon(const node::Config& config, std::unique_ptr<RunStorage> storage)
 }
 
 Daemon::~Daemon() {
+  if (cluster_ != nullptr) cluster_->Stop();
+  if (lead_.joinable()) lead_.join();
   verification_->Close();
   ticker_.Stop();
   http_server_.Stop();
@@ -98,15 +104,55 @@ Daemon::~Daemon() {
   if (!unix_path_.empty()) unlink(unix_path_.c_str());
 }
 
-absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const node::Config& config) {
-  auto storage = RunStorage::Open(config, RandomId(), EndAtOnce);
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const node::Config& config,
+                                                      std::function<void()> restart) {
+  uint64_t run = RandomId();
+  std::unique_ptr<ClusterRun> cluster;
+  if (config.clustered()) {
+    auto opened = ClusterRun::Open(config, run);
+    if (!opened.ok()) return opened.status();
+    cluster = *std::move(opened);
+    run = cluster->run();
+  }
+  auto storage = RunStorage::Open(config, run, EndAtOnce, cluster.get());
   if (!storage.ok()) return storage.status();
-  std::unique_ptr<Daemon> daemon(new Daemon(config, *std::move(storage)));
-  FOREBAY_RETURN_IF_ERROR(daemon->Begin());
+  std::unique_ptr<Daemon> daemon(
+      new Daemon(config, std::move(cluster), *std::move(storage), std::move(restart)));
+  FOREBAY_RETURN_IF_ERROR(daemon->cluster_ != nullptr ? daemon->Follow() : daemon->Begin());
   daemon->AddServices();
   FOREBAY_RETURN_IF_ERROR(daemon->Listen());
   daemon->ticker_.Start();
   return daemon;
+}
+
+absl::Status Daemon::Follow() {
+  FOREBAY_RETURN_IF_ERROR(storage_->Follow(
+      engine_.get(), [this] { lead_ = std::thread([this] { Lead(); }); },
+      [this] { OnDeposed(); }));
+  for (const std::string& note : cluster_->notes()) {
+    Log(LogLevel::kInfo, "replica", {{"note", note}});
+  }
+  return absl::OkStatus();
+}
+
+void Daemon::Lead() {
+  const uint64_t epoch = cluster_->epoch().value;
+  storage_->SetEpoch(epoch);
+  if (absl::Status status = Begin(); !status.ok()) {
+    Log(LogLevel::kError, "the node cannot lead, and begins anew",
+        {{"why", std::string(status.message())}});
+    return restart_();
+  }
+  Log(LogLevel::kInfo, "leads", {{"epoch", epoch}});
+}
+
+// Nothing that was not committed was answered: all of it is the next leader's to decide.
+void Daemon::OnDeposed() {
+  if (leaving_) {
+    return deposed_.Notify();
+  }
+  Log(LogLevel::kWarning, "another node leads, and this one begins anew");
+  restart_();
 }
 
 absl::Status Daemon::Begin() {
@@ -126,7 +172,14 @@ absl::Status Daemon::Begin() {
     done.Notify();
   });
   done.Wait();
+  if (status.ok()) serving_ = true;
   return status;
+}
+
+void Daemon::AddTick(uint64_t interval_ms, Ticker::Work work) {
+  ticker_.Add(interval_ms, [this, work = std::move(work)](uint64_t now_ms) {
+    if (serving_) work(now_ms);
+  });
 }
 
 void Daemon::AddServices() {
@@ -144,10 +197,10 @@ void Daemon::AddServices() {
   AddVerifyMethods(&context_, &methods_);
   AddRewindMethods(&context_, &methods_);
   AddStatusMethods(&context_, &methods_);
-  ticker_.Add(kStorageLookMs, [this](uint64_t) { storage_->Tick(); });
-  ticker_.Add(kLookMs, [this](uint64_t now_ms) { relief_.Tick(now_ms); });
-  ticker_.Add(kLookMs, [this](uint64_t now_ms) { wait_sampler_.Tick(now_ms); });
-  ticker_.Add(kLookMs, [this](uint64_t now_ms) { push_stalls_.Tick(now_ms); });
+  AddTick(kStorageLookMs, [this](uint64_t) { storage_->Tick(); });
+  AddTick(kLookMs, [this](uint64_t now_ms) { relief_.Tick(now_ms); });
+  AddTick(kLookMs, [this](uint64_t now_ms) { wait_sampler_.Tick(now_ms); });
+  AddTick(kLookMs, [this](uint64_t now_ms) { push_stalls_.Tick(now_ms); });
   live_config_.OnChange([this](const node::Config& changed) { Apply(changed); });
   const PushOptions push{
       .engine = &push_port_,
@@ -165,8 +218,12 @@ void Daemon::AddServices() {
       std::min(fetch.limits.frame_bytes_default, config_.limits_frame_bytes_max);
   fetch.limits.queued_bytes_max = config_.limits_fetch_queue_bytes_max;
   methods_.AddStream("/forebay.v1.TrainerService/Fetch", MakeFetchStream(fetch));
-  cluster_map_.Set(AloneView(context_.run));
-  AddClusterService(&cluster_map_, &ticker_, &methods_);
+  if (cluster_ != nullptr) {
+    cluster_->AddServices(&cluster_map_, &ticker_, &methods_);
+  } else {
+    cluster_map_.Set(AloneView(context_.run));
+    AddClusterService(&cluster_map_, &ticker_, &methods_);
+  }
   health_.AddTo(&methods_);
   AddReflection(&methods_);
 }
@@ -186,11 +243,8 @@ absl::Status Daemon::AddAuthorization(RpcServerOptions* options) {
   authorizer_.AddRule("/forebay.v1.ActorService/", Role::kActor);
   authorizer_.AddRule("/forebay.v1.TrainerService/", Role::kTrainer);
   authorizer_.AddRule("/forebay.v1.AdminService/", Role::kOperator);
-<<<<<<< HEAD
   authorizer_.AddKnown("/forebay.v1.ClusterService/");
-=======
   authorizer_.AddRule("/forebay.v1.PeerService/", Role::kPeer);
->>>>>>> 6aeb5ac (Carry messages between nodes over gRPC: a stream and a bounded queue for each peer, dropped and counted when nobody takes them; snapshots follow)
   authorizer_.AddOpen("/grpc.health.v1.Health/");
   options->authorize = [this](std::string_view method, std::string_view token) {
     return authorizer_.Check(method, token);
@@ -205,6 +259,12 @@ absl::Status Daemon::Listen() {
   options.io_threads = static_cast<int>(config_.server_io_threads);
   options.message_bytes_max = std::max(kMessageBytesMin, 2 * config_.limits_frame_bytes_max);
   options.calls_max = config_.limits_calls_max;
+  if (cluster_ != nullptr) {
+    options.admit = [this](std::string_view method) {
+      if (serving_ || ServedByAnyNode(method)) return absl::OkStatus();
+      return DoesNotLead(*cluster_map_.Get());
+    };
+  }
   FOREBAY_RETURN_IF_ERROR(AddAuthorization(&options));
   HostPort grpc;
   if (!config_.listen_grpc.empty()) {
@@ -251,15 +311,21 @@ absl::Status Daemon::ListenHttp(HostPort* http) {
   if (!address.ok()) return address.status();
   FOREBAY_RETURN_IF_ERROR(CheckReach("listen.http", address->host, config_.listen_allow_remote));
   const HttpPage stuck{.status = 503, .body = "the daemon's loops do not answer\n"};
+  const HttpPage follows{.body = "follows\n"};
   http_server_.Add("/metrics", [this, stuck] {
+    if (!serving_) return HttpPage{.body = "# this node follows, and counts nothing yet\n"};
     const auto seen = Look();
     if (seen == nullptr) return stuck;
     return HttpPage{.content_type = "text/plain; version=0.0.4; charset=utf-8",
                     .body = MetricsPage(*seen, metrics_, methods_)};
   });
   http_server_.Add("/healthz",
-                   [this, stuck] { return Look() == nullptr ? stuck : HttpPage{.body = "ok\n"}; });
-  http_server_.Add("/readyz", [this, stuck] {
+                   [this, stuck, follows] {
+    if (!serving_) return follows;
+    return Look() == nullptr ? stuck : HttpPage{.body = "ok\n"};
+  });
+  http_server_.Add("/readyz", [this, stuck, follows] {
+    if (!serving_) return follows;
     if (context_.draining) return HttpPage{.status = 503, .body = "draining\n"};
     return Look() == nullptr ? stuck : HttpPage{.body = "ready\n"};
   });
@@ -276,7 +342,15 @@ absl::Status Daemon::Announce(const HostPort& grpc, const HostPort& http) {
     return address.port == 0 ? std::string() : absl::StrCat(address.host, ":", address.port);
   };
   const std::string grpc_address = text(grpc);
-  Log(LogLevel::kInfo, "serving",
+  if (cluster_ != nullptr) {
+    const auto or_own = [](const std::string& set, const std::string& own) {
+      return set.empty() ? own : set;
+    };
+    FOREBAY_RETURN_IF_ERROR(
+        cluster_->Start({.grpc = or_own(config_.cluster_advertise, grpc_address),
+                         .http = or_own(config_.cluster_advertise_http, text(http))}));
+  }
+  Log(LogLevel::kInfo, cluster_ != nullptr ? "following" : "serving",
       {{"version", kVersion},
        {"run", absl::StrCat(absl::Hex(context_.run, absl::kZeroPad16))},
        {"grpc", grpc_address},
@@ -343,7 +417,39 @@ bool Daemon::MarkLogs() {
   return marked->WaitFor(kSealTimeout);
 }
 
+// Another node takes over in a moment, with all leases: actors need not be told. False if none can.
+bool Daemon::SwitchOver() {
+  leaving_ = true;
+  auto asked = std::make_shared<Notification>();
+  auto answer = std::make_shared<absl::Status>();
+  cluster_->SwitchOver(cluster::NodeId(), [asked, answer](absl::Status status) {
+    *answer = std::move(status);
+    asked->Notify();
+  });
+  if (!asked->WaitFor(kSwitchOverTimeout)) *answer = absl::DeadlineExceededError("no answer");
+  if (answer->ok() && !deposed_.WaitFor(kSwitchOverTimeout)) {
+    *answer = absl::DeadlineExceededError("the one that was asked did not");
+  }
+  if (!answer->ok()) {
+    Log(LogLevel::kWarning, "no other node took over",
+        {{"why", std::string(answer->message())}});
+    return false;
+  }
+  rpc_server_->EndCalls(DoesNotLead(*cluster_map_.Get()), ServedByAnyNode);
+  rpc_server_->Shutdown(std::chrono::milliseconds(0));
+  Log(LogLevel::kInfo, "another node leads; stopped");
+  return true;
+}
+
 bool Daemon::Drain() {
+  if (cluster_ != nullptr && !serving_) {
+    leaving_ = true;
+    cluster_->Stop();
+    rpc_server_->Shutdown(std::chrono::milliseconds(0));
+    Log(LogLevel::kInfo, "stopped");
+    return true;
+  }
+  if (cluster_ != nullptr && SwitchOver()) return false;
   const std::chrono::milliseconds drain(live_config_.Get().shutdown_drain_ms);
   const auto until = std::chrono::steady_clock::now() + drain;
   Log(LogLevel::kInfo, "draining", {{"drain_ms", drain.count()}});

@@ -8,17 +8,21 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/sync.h"
 #include "node/config.h"
 #include "server/addresses.h"
 #include "server/budget_relief.h"
 #include "server/catalog.h"
 #include "server/client_table.h"
 #include "server/cluster_map.h"
+#include "server/cluster_run.h"
 #include "server/fetch_port.h"
 #include "server/grpc/auth.h"
 #include "server/grpc/health.h"
@@ -44,8 +48,11 @@ inline constexpr int kLogFailed = 5;
 
 class Daemon {
  public:
-  // Serves, or says which entry of the configuration or which address stands in the way.
-  static absl::StatusOr<std::unique_ptr<Daemon>> Start(const node::Config& config);
+  // Serves, or says which entry of the configuration or which address stands in the way. A node of
+  // a cluster serves when it leads; `restart` begins the process anew when it does not any more: it
+  // does not return, and may be called on any thread.
+  static absl::StatusOr<std::unique_ptr<Daemon>> Start(const node::Config& config,
+                                                       std::function<void()> restart);
   ~Daemon();
 
   // Hands out nothing more, lets what runs come to its end within shutdown.drain_ms, then stops
@@ -56,9 +63,17 @@ class Daemon {
   void LogCutOff() const;
 
  private:
-  Daemon(const node::Config& config, std::unique_ptr<RunStorage> storage);
+  Daemon(const node::Config& config, std::unique_ptr<ClusterRun> cluster,
+         std::unique_ptr<RunStorage> storage, std::function<void()> restart);
   // Takes up the run that the storage holds.
   absl::Status Begin();
+  // Of a node of a cluster.
+  absl::Status Follow();
+  void Lead();
+  void OnDeposed();
+  bool SwitchOver();
+  // Adds what is to be done again and again while the daemon serves.
+  void AddTick(uint64_t interval_ms, Ticker::Work work);
   absl::Status Listen();
   absl::Status AddAuthorization(RpcServerOptions* options);
   void AddServices();
@@ -75,6 +90,12 @@ class Daemon {
   const node::Config config_;  // as it was at the start
   LiveConfig live_config_;
   RunMetrics metrics_;
+  const std::function<void()> restart_;
+  std::atomic<bool> serving_{false};
+  std::atomic<bool> leaving_{false};  // hands over, and then ends
+  Notification deposed_;
+  std::thread lead_;
+  const std::unique_ptr<ClusterRun> cluster_;  // null: it is alone
   const std::unique_ptr<RunStorage> storage_;
   Catalog catalog_;
   ClientTable clients_;

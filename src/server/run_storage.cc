@@ -11,6 +11,7 @@
 #include "base/sync.h"
 #include "base/units.h"
 #include "node/kept_bytes.h"
+#include "server/cluster_run.h"
 #include "server/log.h"
 #include "storage/log_blocking.h"
 #include "storage/ram_payload_store.h"
@@ -64,17 +65,21 @@ uint64_t TaskContentHash(std::string_view payload, std::string_view attributes) 
   return HashCombine(Hash64(payload), Hash64(attributes, 1));
 }
 
-RunStorage::RunStorage(const node::Config& config, uint64_t run)
+RunStorage::RunStorage(const node::Config& config, uint64_t run, ClusterRun* cluster)
     : run_(run),
+      cluster_(cluster),
+      task_bytes_max_(config.memory_task_bytes_max),
       retention_bytes_max_(config.retention_bytes_max()),
       keep_(config.keep()),
       segment_bytes_(config.storage_segment_bytes),
       directory_(config.storage_directory),
-      contents_(config.memory_task_bytes_max) {}
+      // What the leader took every node takes; the limit is the leader's.
+      contents_(cluster == nullptr ? config.memory_task_bytes_max : UINT64_MAX) {}
 
 absl::StatusOr<std::unique_ptr<RunStorage>> RunStorage::Open(const node::Config& config,
-                                                             uint64_t new_run, Failed failed) {
-  std::unique_ptr<RunStorage> storage(new RunStorage(config, new_run));
+                                                             uint64_t new_run, Failed failed,
+                                                             ClusterRun* cluster) {
+  std::unique_ptr<RunStorage> storage(new RunStorage(config, new_run, cluster));
   if (config.storage_directory.empty()) {
     storage->payloads_ = std::make_unique<storage::RamPayloadStore>(storage::RamPayloadStoreOptions{
         .bytes_max = config.memory_payload_bytes_max,
@@ -109,7 +114,10 @@ absl::Status RunStorage::OpenDirectory(const node::Config& config, const Failed&
       .snapshot = [this](std::string_view machine, const auto& taken) {
         OnSnapshot(machine, taken);
       }};
-  journal_ = std::make_unique<node::DirectoryJournal>(log_disk_.get(), options);
+  if (cluster_ == nullptr) {
+    journal_ = std::make_unique<node::DirectoryJournal>(log_disk_.get(), options);
+  }
+  nonce_ = options.nonce;
   failed_ = failed;
   content_options_ = {.directory = absl::StrCat(directory_, "/", storage::kContentsMachine),
                       .pending_bytes_max = config.storage_log_pending_bytes_max,
@@ -144,6 +152,26 @@ absl::Status RunStorage::OpenDirectory(const node::Config& config, const Failed&
   segments_ = store.get();
   payloads_ = std::move(store);
   return absl::OkStatus();
+}
+
+node::Journal* RunStorage::journal() {
+  return cluster_ != nullptr ? cluster_->journal() : journal_.get();
+}
+
+absl::Status RunStorage::Follow(node::Engine* engine, std::function<void()> lead,
+                                std::function<void()> deposed) {
+  return cluster_->Follow(
+      {.disk = log_disk_.get(),
+       .directory = directory_,
+       .incarnation = data_->identity().incarnation,
+       .nonce = nonce_},
+      engine, &contents_,
+      {.lead = std::move(lead),
+       .deposed = std::move(deposed),
+       .failed = failed_,
+       .snapshot = [this](std::string_view machine, const auto& taken) {
+         OnSnapshot(machine, taken);
+       }});
 }
 
 absl::StatusOr<storage::RecoveredContents> RunStorage::RecoverContents(
@@ -205,6 +233,22 @@ RunStorage::~RunStorage() {
 }
 
 void RunStorage::AddContents(std::vector<std::string> items, WhenFull when_full, Added done) {
+  if (cluster_ != nullptr) {
+    uint64_t bytes = 0;
+    for (const std::string& item : items) bytes += item.size();
+    if (bytes + 4 * items.size() > replication::kCommandBytesMax / 2) {
+      return done(absl::InvalidArgumentError(
+          absl::StrCat("tasks of ", bytes, " bytes in one call, at most ",
+                       replication::kCommandBytesMax / 2, " in a cluster")));
+    }
+    const uint64_t taken = contents_.use().arena_bytes;
+    if (bytes > task_bytes_max_ - std::min(task_bytes_max_, taken)) {
+      return done(absl::ResourceExhaustedError(absl::StrCat(
+          "task contents of ", bytes, " bytes do not fit: ", taken,
+          " bytes of arenas are taken, at most ", task_bytes_max_, " (memory.task_bytes_max)")));
+    }
+    return cluster_->AddContents(items, std::move(done));
+  }
   if (content_log_ == nullptr) {
     const std::vector<std::string_view> views(items.begin(), items.end());
     std::vector<PayloadId> ids(items.size());
@@ -339,7 +383,8 @@ uint64_t RunStorage::FreePayloadBytes() const {
 }
 
 absl::StatusOr<std::vector<PayloadId>> RunStorage::Recovered(const Named& named) {
-  for (const auto& machine : journal_->recovered()) {
+  static const std::vector<node::RecoveredMachine> none;
+  for (const auto& machine : journal_ != nullptr ? journal_->recovered() : none) {
     notes_.push_back(absl::StrCat(machine.name, ": ", machine.log.records,
                                   " records after snapshot ", machine.log.snapshot.value, ", ",
                                   machine.log.bytes, " bytes in ", machine.log.seconds, " s"));
@@ -353,7 +398,8 @@ absl::StatusOr<std::vector<PayloadId>> RunStorage::Recovered(const Named& named)
     done.Notify();
   });
   // Meanwhile, on this thread and another disk.
-  auto contents = RecoverContents(named.contents);
+  absl::StatusOr<storage::RecoveredContents> contents = storage::RecoveredContents();
+  if (cluster_ == nullptr) contents = RecoverContents(named.contents);
   done.Wait();
   if (!found.ok()) return found.status();
   FOREBAY_RETURN_IF_ERROR(
@@ -374,7 +420,7 @@ absl::StatusOr<std::vector<PayloadId>> RunStorage::Recovered(const Named& named)
   }
   lost_ = std::move(found->lost);
   for (const auto& [step, wanted] : named.wanted) payloads_->Want(step, wanted);
-  OpenContents(*std::move(contents));
+  if (cluster_ == nullptr) OpenContents(*std::move(contents));
   std::vector<PayloadId> lost;
   for (const storage::LostPayload& payload : lost_) lost.push_back(payload.id);
   return lost;

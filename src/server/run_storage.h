@@ -37,19 +37,27 @@
 
 namespace forebay::server {
 
+class ClusterRun;
+
 class RunStorage final : public node::DeadBytes {
  public:
-  // `failed`: called when a log has failed, so that nothing is committed any more.
+  // `failed`: called when a log has failed, so that nothing is committed any more. `cluster`: of a
+  // node of several; it outlives the storage.
   using Failed = std::function<void(std::string_view log, const absl::Status&)>;
   static absl::StatusOr<std::unique_ptr<RunStorage>> Open(const node::Config& config,
-                                                          uint64_t new_run, Failed failed);
+                                                          uint64_t new_run, Failed failed,
+                                                          ClusterRun* cluster = nullptr);
 
   ~RunStorage() override;
 
   storage::PayloadStore* payloads() { return payloads_.get(); }
   storage::ContentStore* contents() { return &contents_; }
   // Null: in memory.
-  node::Journal* journal() { return journal_.get(); }
+  node::Journal* journal();
+  // Of a cluster's node: opens its replicas. Before it leads; then the store is of that reign.
+  absl::Status Follow(node::Engine* engine, std::function<void()> lead,
+                      std::function<void()> deposed);
+  void SetEpoch(uint64_t epoch) { segments_->SetEpoch(epoch); }
   uint64_t run() const { return run_; }
   // Of a run in memory "".
   const std::string& directory() const { return directory_; }
@@ -121,7 +129,7 @@ class RunStorage final : public node::DeadBytes {
   absl::StatusOr<std::vector<PayloadId>> Recovered(const Named& named) override;
 
  private:
-  RunStorage(const node::Config& config, uint64_t run);
+  RunStorage(const node::Config& config, uint64_t run, ClusterRun* cluster);
   absl::Status OpenDirectory(const node::Config& config, const Failed& failed);
   absl::StatusOr<storage::RecoveredContents> RecoverContents(const std::vector<PayloadId>& named);
   void OpenContents(storage::RecoveredContents recovered);
@@ -134,6 +142,8 @@ class RunStorage final : public node::DeadBytes {
   void OnSnapshot(std::string_view machine, const absl::StatusOr<node::SnapshotTaken>& taken);
 
   uint64_t run_;
+  ClusterRun* const cluster_;  // null: the daemon is alone
+  const uint64_t task_bytes_max_;
   std::atomic<uint64_t> retention_bytes_max_;
   mutable Mutex keep_mutex_;
   codec::KeepRule keep_ ABSL_GUARDED_BY(keep_mutex_);
@@ -148,6 +158,7 @@ class RunStorage final : public node::DeadBytes {
   Ticker timer_;  // of the segment store
   std::unique_ptr<io::Disk> log_disk_, segment_disk_;
   std::optional<node::DataDirectory> data_;
+  uint64_t nonce_ = 0;
   storage::ContentStore contents_;
   std::unique_ptr<storage::PayloadStore> payloads_;
   storage::SegmentStore* segments_ = nullptr;  // payloads_, when it is one

@@ -56,7 +56,7 @@ class DaemonTest : public ::testing::Test {
     config.listen_http = "127.0.0.1:0";
     config.listen_unix = folder_ + "/socket";
     config.listen_announce_file = folder_ + "/announced";
-    auto started = Daemon::Start(config);
+    auto started = Daemon::Start(config, nullptr);
     ASSERT_TRUE(started.ok()) << started.status();
     daemon_ = *std::move(started);
     std::ifstream file(config.listen_announce_file);

@@ -489,13 +489,13 @@ TEST(Starting, APortThatIsTakenIsNamed) {
   ASSERT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
   const std::string taken = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
   config.listen_grpc = taken;
-  EXPECT_THAT(std::string(Daemon::Start(config).status().message()), HasSubstr(taken));
+  EXPECT_THAT(std::string(Daemon::Start(config, nullptr).status().message()), HasSubstr(taken));
   config.listen_grpc = "127.0.0.1:0";
   config.listen_http = taken;
-  EXPECT_THAT(std::string(Daemon::Start(config).status().message()),
+  EXPECT_THAT(std::string(Daemon::Start(config, nullptr).status().message()),
               AllOf(HasSubstr("listen.http"), HasSubstr(taken)));
   config.listen_http = "0.0.0.0:0";
-  EXPECT_THAT(std::string(Daemon::Start(config).status().message()), HasSubstr("not loopback"));
+  EXPECT_THAT(std::string(Daemon::Start(config, nullptr).status().message()), HasSubstr("not loopback"));
   close(fd);
 }
 

@@ -1,0 +1,112 @@
+// The daemon's part in a cluster: coordinator, peers, the replicas of its machines, and what clients
+// are told of who leads.
+//
+// Open, Follow, AddServices, Start on one thread, in that order; Stop before what they were given
+// goes. In between thread-safe.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "etcd/coordinator.h"
+#include "io/disk.h"
+#include "io/workers.h"
+#include "node/cluster_node.h"
+#include "node/config.h"
+#include "node/content_machine.h"
+#include "node/engine.h"
+#include "node/replicated_journal.h"
+#include "peers/grpc_peer_transport.h"
+#include "peers/peer_service.h"
+#include "server/cluster_map.h"
+#include "server/ticker.h"
+#include "storage/content_store.h"
+
+namespace forebay::server {
+
+class ClusterRun final : public node::PeerPort {
+ public:
+  struct Events {
+    // Every machine serves here: the daemon is to take them up. Must not block.
+    std::function<void()> lead;
+    // The node led, and its reign is over: the process begins anew. On any thread.
+    std::function<void()> deposed;
+    // A log has failed.
+    std::function<void(std::string_view log, const absl::Status&)> failed;
+    std::function<void(std::string_view machine, const absl::StatusOr<node::SnapshotTaken>&)>
+        snapshot;
+  };
+  // Asks the coordinator whose run it is; blocks. The events are called from Follow on.
+  static absl::StatusOr<std::unique_ptr<ClusterRun>> Open(const node::Config& config,
+                                                          uint64_t new_run);
+  ~ClusterRun() override;
+
+  uint64_t run() const { return identity_.run; }
+  // Where the data lies, and the how many-th start of the node this is.
+  struct Place {
+    io::Disk* disk = nullptr;
+    std::string directory;
+    uint64_t incarnation = 0;
+    uint64_t nonce = 0;
+  };
+  // Reads what is on the disk, and keeps engine and contents up to date from then on.
+  absl::Status Follow(const Place& place, node::Engine* engine, storage::ContentStore* contents,
+                      Events events);
+  void AddServices(ClusterMap* map, Ticker* ticker, MethodTable* methods);
+  absl::Status Start(const node::NodeAddress& address);
+  void Stop();
+
+  // What Engine::Begin takes when the node leads, and of which reign that is.
+  node::Journal* journal() { return journal_.get(); }
+  cluster::Epoch epoch();
+  // Of a node that leads: see RunStorage::AddContents.
+  using Added = absl::AnyInvocable<void(absl::StatusOr<std::vector<PayloadId>>)>;
+  void AddContents(const std::vector<std::string>& items, Added done);
+  // See ClusterNode::SwitchOver.
+  void SwitchOver(cluster::NodeId to, absl::AnyInvocable<void(absl::Status)> done) {
+    node_->SwitchOver(to, std::move(done));
+  }
+  // What was found at the start, for the daemon's log.
+  std::vector<std::string> notes() const;
+  node::CoordinatorHealth coordinator_health() const { return coordinator_->Health(); }
+  const node::ClusterNode* node() const { return node_.get(); }
+  peers::PeerStatsMap peer_stats() const;
+
+  void OnMessage(std::string_view machine, std::string_view bytes) override;
+  std::unique_ptr<node::SnapshotReceiver> OnSnapshot(std::string_view machine,
+                                                     std::string_view head) override;
+
+ private:
+  ClusterRun(const node::Config& config, const node::RunIdentity& identity,
+             std::unique_ptr<etcd::Coordinator> coordinator);
+  absl::Status OpenTransport();
+  absl::StatusOr<std::shared_ptr<node::MachineReplica>> OpenReplica(const std::string& machine,
+                                                                    node::ReplicatedState* state);
+  void OnChanged(const node::ClusterState& state);
+
+  const node::Config config_;
+  const node::RunIdentity identity_;
+  const std::unique_ptr<etcd::Coordinator> coordinator_;
+  const std::unique_ptr<io::Workers> encoder_;
+  Events events_;
+  Place place_;
+  ClusterMap* map_ = nullptr;
+  node::ClusterState known_;  // at the start
+  std::unique_ptr<peers::GrpcPeerTransport> transport_;
+  std::unique_ptr<peers::PeerService> service_;
+  std::unique_ptr<node::ContentMachine> contents_;
+  std::unique_ptr<node::ReplicatedJournal> journal_;
+  std::vector<std::shared_ptr<node::MachineReplica>> replicas_;
+  std::shared_ptr<node::MachineReplica> content_replica_;
+  std::unique_ptr<node::ClusterNode> node_;
+  std::atomic<node::ClusterNode*> started_{nullptr};
+};
+
+}  // namespace forebay::server
