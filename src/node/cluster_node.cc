@@ -68,10 +68,10 @@ absl::StatusOr<RunIdentity> AgreeOnRun(Coordinator* coordinator, const std::stri
       auto identity = DecodeIdentity(state->entries[0].value);
       if (!identity.ok()) return identity.status();
       if (identity->run_seed != proposed.run_seed || identity->shards != proposed.shards) {
-        return absl::FailedPreconditionError(absl::StrCat(
-            "the cluster '", cluster, "' has run.seed ", identity->run_seed, " and shards ",
-            identity->shards, ", this node's configuration ", proposed.run_seed, " and ",
-            proposed.shards));
+        return absl::FailedPreconditionError(
+            absl::StrCat("the cluster '", cluster, "' has run.seed ", identity->run_seed,
+                         " and shards ", identity->shards, ", this node's configuration ",
+                         proposed.run_seed, " and ", proposed.shards));
       }
       return identity;
     }
@@ -119,11 +119,11 @@ absl::Status ClusterNode::Start() {
   });
   if (!watch.ok()) return watch.status();
   watch_ = *std::move(watch);
-  auto presence = coordinator_->Announce({.key = absl::StrCat(prefix_, "present/",
-                                                              options_.node.value),
-                                          .value = EncodeNodeAddress(options_.address),
-                                          .time_to_live = kPresence},
-                                         [](const PresenceEvent&) {});
+  auto presence =
+      coordinator_->Announce({.key = absl::StrCat(prefix_, "present/", options_.node.value),
+                              .value = EncodeNodeAddress(options_.address),
+                              .time_to_live = kPresence},
+                             [](const PresenceEvent&) {});
   if (!presence.ok()) return presence.status();
   presence_ = *std::move(presence);
   ticks_.Post([this] { TickReplicas(); });
@@ -219,25 +219,23 @@ void ClusterNode::Register() {
   const auto& nodes = reader_.state().nodes;
   const auto found = nodes.find(options_.node);
   if (found != nodes.end() && found->second == options_.address) return;
-  Commit("register this node",
-         {.conditions = {},
-          .changes = {{absl::StrCat(prefix_, "nodes/", options_.node.value),
-                       EncodeNodeAddress(options_.address)}}});
+  Commit("register this node", {.conditions = {},
+                                .changes = {{absl::StrCat(prefix_, "nodes/", options_.node.value),
+                                             EncodeNodeAddress(options_.address)}}});
 }
 
 void ClusterNode::Commit(const std::string& what, Transaction transaction) {
   if (committing_) return;
   committing_ = true;
-  coordinator_->Commit(std::move(transaction), kCallTimeout,
-                       [this, what](const TransactionResult& result) {
-                         loop_.Post([this, what, outcome = result.outcome, why = result.why] {
-                           committing_ = false;
-                           if (outcome == Outcome::kDone) return;
-                           callbacks_.note(absl::StrCat("could not ", what, " yet: ",
-                                                        why.ok() ? "it has changed meanwhile"
-                                                                 : why.message()));
-                         });
-                       });
+  coordinator_->Commit(
+      std::move(transaction), kCallTimeout, [this, what](const TransactionResult& result) {
+        loop_.Post([this, what, outcome = result.outcome, why = result.why] {
+          committing_ = false;
+          if (outcome == Outcome::kDone) return;
+          callbacks_.note(absl::StrCat(
+              "could not ", what, " yet: ", why.ok() ? "it has changed meanwhile" : why.message()));
+        });
+      });
 }
 
 // The first set of every machine: the nodes that are there. Who writes it alone is in sync, with a
@@ -274,8 +272,7 @@ void ClusterNode::Bootstrap(uint64_t now_ms) {
     }
     first.incarnations[options_.node] = replica->incarnation();
     transaction.conditions.push_back({KeyOf(replica->name()), 0});
-    transaction.changes.push_back(
-        {KeyOf(replica->name()), cluster::EncodeConfiguration(first)});
+    transaction.changes.push_back({KeyOf(replica->name()), cluster::EncodeConfiguration(first)});
   }
   Commit("begin the cluster", std::move(transaction));
 }

@@ -244,8 +244,7 @@ absl::Status CheckCluster(const Config& config) {
                                                    "', must be 0 unless cluster.etcd is set"));
   }
   const auto must = [](const char* entry, const char* what) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(entry, ": ", what, ", for cluster.etcd is set"));
+    return absl::InvalidArgumentError(absl::StrCat(entry, ": ", what, ", for cluster.etcd is set"));
   };
   if (config.cluster_node == 0) return must("cluster.node", "is '0', must be 1 or more");
   if (config.cluster_name.empty() || config.cluster_name.find('/') != std::string::npos) {

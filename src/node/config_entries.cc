@@ -136,8 +136,10 @@ std::vector<ConfigEntry> LimitEntries() {
 std::vector<ConfigEntry> ClusterEntries() {
   return {
       {"cluster.etcd", K::kText, &C::cluster_etcd, kFixed,
-       "Addresses of etcd, HOST:PORT with commas between them: the daemon is one node of a cluster, "
-       "and needs storage.directory and a storage.segment_directory that all nodes share. Empty: it "
+       "Addresses of etcd, HOST:PORT with commas between them: the daemon is one node of a "
+       "cluster, "
+       "and needs storage.directory and a storage.segment_directory that all nodes share. Empty: "
+       "it "
        "is alone."},
       {"cluster.name", K::kText, &C::cluster_name, kFixed,
        "Name of the cluster: what its keys in etcd begin with, after /forebay/."},
@@ -198,9 +200,8 @@ std::vector<ConfigEntry> BehaviourEntries() {
 const std::vector<ConfigEntry>& ConfigEntries() {
   static const auto* entries = [] {
     auto* all = new std::vector<ConfigEntry>();
-    for (auto& part :
-         {ListenEntries(), MemoryEntries(), StorageEntries(), LimitEntries(), ClusterEntries(),
-          BehaviourEntries()}) {
+    for (auto& part : {ListenEntries(), MemoryEntries(), StorageEntries(), LimitEntries(),
+                       ClusterEntries(), BehaviourEntries()}) {
       all->insert(all->end(), part.begin(), part.end());
     }
     return all;

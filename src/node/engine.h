@@ -46,8 +46,7 @@ class Engine {
 
   Engine(Options options, DeadBytes* dead);
   ~Engine();
-  // Before Begin, of a node that waits until it leads: see Journal::Follow.
-  absl::Status Follow(Journal* journal);
+  absl::Status Follow(Journal* journal);  // before Begin: see Journal::Follow
   // Takes up what the journal holds, and serves from then on; call it once, before anything else.
   // Without a journal the engine begins empty, and forgets everything with the process.
   absl::Status Begin(Journal* journal);
@@ -150,7 +149,6 @@ class Engine {
   uint64_t WatchPolicy(PolicyWatcher watcher);
   void UnwatchPolicy(uint64_t id);
 
-  // Milliseconds of the steady clock.
   static uint64_t NowMs();  // process_clock.h
 
  private:

@@ -1,44 +1,25 @@
 #include "node/machine_replica.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/sync.h"
-#include "codec/snapshot_parts.h"
-#include "node/send_parts.h"
-#include "storage/replace_file.h"
 
 namespace forebay::node {
 namespace {
 
-using replication::LogPlace;
-
 // Applied in one turn of the loop, so that what came meanwhile is looked at.
 constexpr size_t kApplyAtOnce = 4'096;
-constexpr size_t kIdentityBytesMax = 4'096;
-
-// Every pause counts: who stood still must see that it did.
-uint64_t SteadyMs() {
-  const auto since = std::chrono::steady_clock::now().time_since_epoch();
-  return static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::milliseconds>(since).count());
-}
-
-double SecondsSince(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
 
 }  // namespace
 
-template <class F>
-void MachineReplica::InLoop(F work) {
-  serial_->Post([self = shared_from_this(), work = std::move(work)]() mutable {
-    if (!self->closed_) work(*self);
-  });
+uint64_t MachineReplica::SteadyMs() {
+  const auto since = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(since).count());
 }
 
 MachineReplica::MachineReplica(io::Disk* disk, MachineReplicaOptions options,
@@ -71,136 +52,6 @@ void MachineReplica::Close() {
     if (install_) std::exchange(install_, {})->done(absl::UnavailableError("the daemon ends"));
   });
   serial_->Flush();
-}
-
-// --- The start ---
-
-absl::Status MachineReplica::Recover() {
-  storage::Blocking disk(disk_);
-  if (auto status = disk.MakeDirectory(options_.log.directory); !status.ok()) return status;
-  auto recovery = std::make_unique<ReplicaRecovery>();
-  auto log = ReadLog(recovery.get());
-  bool lost = false;
-  if (!log.ok()) {
-    if (!absl::IsDataLoss(log.status())) return log.status();
-    lost = true;
-    if (auto status = MoveAside(log.status()); !status.ok()) return status;
-    recovery = std::make_unique<ReplicaRecovery>();
-    log = ReadLog(recovery.get());
-    if (!log.ok()) return log.status();
-  }
-  notes_.insert(notes_.end(), log->notes.begin(), log->notes.end());
-  places_ = recovery->places();
-  replication::Recovered recovered = recovery->Take();
-  empty_ = recovered.base.position == LogPosition() && recovered.entries.empty();
-  if (auto status = Identify(log->tail_cut, lost); !status.ok()) return status;
-  notes_.push_back(absl::StrCat(
-      name(), ": a replica under incarnation ", self_.incarnation.value, ", kept since ",
-      self_.kept_since.value, ", snapshot at ", recovered.base.position.value, " and ",
-      recovered.entries.size(), " entries, ", log->bytes, " bytes in ", log->seconds, " s"));
-  applied_ = recovered.base.position;
-  committed_ = applied_.value;
-  recovered_bytes_ = log->bytes - log->snapshot_bytes;
-  snapshot_record_ = log->snapshot;
-  snapshot_bytes_ = log->snapshot_bytes;
-  record_ = LogPosition(log->next.value - 1);
-  replica_.emplace(options_.replication, replication::Mutations{}, self_, std::move(recovered),
-                   SteadyMs());
-  OpenFiles(*log);
-  return absl::OkStatus();
-}
-
-absl::StatusOr<storage::RecoveredLog> MachineReplica::ReadLog(ReplicaRecovery* recovery) {
-  std::string snapshot;
-  storage::LogSink sink;
-  sink.begin_snapshot = [&](LogPosition, uint64_t bytes) {
-    snapshot.clear();
-    snapshot.reserve(bytes);
-    return absl::OkStatus();
-  };
-  sink.chunk = [&](std::string_view chunk) {
-    snapshot.append(chunk);
-    return absl::OkStatus();
-  };
-  sink.end_snapshot = [&]() -> absl::Status {
-    std::string_view bytes = snapshot;
-    LogPlace base;
-    if (auto status = DecodeSnapshotHead(&bytes, &base); !status.ok()) return status;
-    const bool restored = state_->Restore(bytes);
-    std::string().swap(snapshot);
-    if (!restored) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "the snapshot of ", name(),
-          " is whole, and cannot be decoded: it was written by another version of this program"));
-    }
-    recovery->Begin(base);
-    return absl::OkStatus();
-  };
-  sink.record = [&](LogPosition position, std::string_view record) {
-    return recovery->Add(position, record);
-  };
-  return storage::RecoverLog(storage::Blocking(disk_), options_.log.directory, name(), sink);
-}
-
-// What is damaged is for people to look at; the replica gets everything from its peers.
-absl::Status MachineReplica::MoveAside(const absl::Status& why) {
-  storage::Blocking disk(disk_);
-  const std::string aside = absl::StrCat(options_.log.directory, ".damaged-", options_.log.nonce);
-  notes_.push_back(absl::StrCat(name(), ": the log is damaged and was moved to ", aside,
-                                "; the replica begins empty: ", why.message()));
-  // Its identity goes with it: whatever it held, it does not any more.
-  if (auto status = disk.Rename(options_.log.directory, aside); !status.ok()) return status;
-  return disk.MakeDirectory(options_.log.directory);
-}
-
-absl::Status MachineReplica::Identify(bool cut, bool lost) {
-  storage::Blocking disk(disk_);
-  const std::string path = absl::StrCat(options_.log.directory, "/", kReplicaFileName);
-  ReplicaIdentity identity;
-  bool fresh = lost || empty_;
-  auto text = storage::ReadFile(&disk, path, kIdentityBytesMax);
-  if (text.ok()) {
-    if (auto status = DecodeReplicaIdentity(*text, &identity); !status.ok()) {
-      return absl::DataLossError(absl::StrCat(path, ": ", status.message()));
-    }
-    if (identity.node != options_.node.value) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(path, " is of node ", identity.node, ", this is node ", options_.node.value,
-                       " (cluster.node)"));
-    }
-    fresh = lost;
-  } else if (io::ErrorOf(text.status()) != ENOENT) {
-    return text.status();
-  } else if (!fresh) {
-    return absl::DataLossError(absl::StrCat(path, " is missing beside a log that is not empty"));
-  }
-  if (fresh || cut || identity.incarnation < options_.known.value) {
-    const bool forgotten = identity.incarnation < options_.known.value;
-    identity.node = options_.node.value;
-    identity.incarnation = std::max(identity.incarnation, options_.known.value) + 1;
-    if (fresh || forgotten) identity.kept_since = identity.incarnation;
-    if (auto status = storage::ReplaceFile(&disk, options_.log.directory, kReplicaFileName,
-                                           EncodeReplicaIdentity(identity));
-        !status.ok()) {
-      return status;
-    }
-  }
-  self_ = {options_.node, cluster::Incarnation(identity.incarnation),
-           cluster::Incarnation(identity.kept_since)};
-  return absl::OkStatus();
-}
-
-void MachineReplica::OpenFiles(const storage::RecoveredLog& log) {
-  const auto post = [serial = serial_](auto work) { serial->Post(std::move(work)); };
-  // The writer goes within the loop, before the replica does.
-  writer_ = std::make_unique<storage::LogWriter>(
-      disk_, options_.log, log.next, log.file_number, post,
-      storage::LogEvents{
-          .on_durable = [this] { OnDurable(); },
-          .on_failed = [this](const absl::Status& status) { Fail(status, /*disk=*/true); }});
-  marker_ = std::make_unique<storage::LogMarker>(disk_, options_.log, post);
-  snapshots_ =
-      std::make_unique<storage::SnapshotWriter>(disk_, options_.log, post, ports_.encode);
 }
 
 // --- Events ---
@@ -427,7 +278,8 @@ void MachineReplica::ProposeOwn(std::string command, OnApplied done) {
   });
 }
 
-// What is refused now (a switchover that does not come to pass, too much that waits) is taken later.
+// What is refused now (a switchover that does not come to pass, too much that waits) is taken
+// later.
 void MachineReplica::SubmitProposed() {
   const uint64_t now = SteadyMs();
   bool any = false;
@@ -458,179 +310,6 @@ void MachineReplica::Applied(LogPosition position) {
     self.snapshot_at_ = self.LogBytes();
     self.snapshot_wanted_ = true;
   });
-}
-
-// --- Snapshots ---
-
-bool MachineReplica::SnapshotIsDue() const {
-  uint64_t due = options_.snapshot_log_bytes;
-  if (options_.snapshot_doubles) due = std::max(due, snapshot_bytes_);
-  const LogPosition record = places_.RecordOf(applied_, record_);
-  return LogBytes() - snapshot_at_ >= due && record > snapshot_record_ &&
-         record <= writer_->durable();
-}
-
-bool MachineReplica::WantsSnapshot() { return snapshot_wanted_.exchange(false); }
-
-void MachineReplica::AskPlace(
-    LogPosition position,
-    absl::AnyInvocable<void(replication::LogPlace, LogPosition record)> done) {
-  InLoop([position, done = std::move(done)](MachineReplica& self) mutable {
-    done({self.replica_->log().EpochAt(position), position},
-         self.places_.RecordOf(position, self.record_));
-  });
-}
-
-void MachineReplica::OnSnapshotTaken(LogPosition keep_from, LogPosition record,
-                                   LogPosition position) {
-  InLoop([keep_from, record, position](MachineReplica& self) {
-    self.snapshot_record_ = std::max(self.snapshot_record_, record);
-    self.places_.Forget(position);
-    self.writer_->TruncateBefore(keep_from);
-  });
-}
-
-// Of a state that is here.
-void MachineReplica::TakeSnapshot() {
-  if (handed_over_ || snapshots_->busy() || install_) return;
-  snapshot_at_ = LogBytes();
-  const LogPlace base{replica_->log().EpochAt(applied_), applied_};
-  const LogPosition record = places_.RecordOf(applied_, record_);
-  const auto begin = std::chrono::steady_clock::now();
-  auto parts = std::make_shared<codec::Parts>();
-  std::string head = EncodeSnapshotHead(base);
-  parts->writer().Bytes(head.data(), head.size());
-  state_->Snapshot(parts->writer());
-  SnapshotTaken taken{.position = applied_, .pause_seconds = SecondsSince(begin)};
-  snapshots_->Write(
-      record, [parts] { return parts->Next(); },
-      [this, begin, base, record, taken,
-       copies = parts->copies()](absl::StatusOr<LogPosition> keep_from) mutable {
-        if (!keep_from.ok()) return ports_.snapshot(keep_from.status());
-        snapshot_record_ = record;
-        places_.Forget(base.position);
-        writer_->TruncateBefore(*keep_from);
-        taken.bytes = snapshot_bytes_ = snapshots_->last_bytes();
-        taken.seconds = SecondsSince(begin);
-        taken.copied_bytes = copies->bytes;
-        ports_.snapshot(taken);
-      });
-}
-
-// Of a state that is here: the pieces are made in the loop, and encoded by the transport.
-void MachineReplica::SendOwnSnapshot(cluster::NodeId to) {
-  if (applied_ == LogPosition()) return;
-  const LogPlace base{replica_->log().EpochAt(applied_), applied_};
-  auto parts = std::make_shared<codec::Parts>();
-  state_->Snapshot(parts->writer());
-  SendParts(ports_.peers, to, name(), EncodeSnapshotHead(base), std::move(parts),
-            [serial = serial_](auto work) { serial->Post(std::move(work)); });
-}
-
-// --- A peer's snapshot ---
-
-class MachineReplica::Receiver final : public SnapshotReceiver {
- public:
-  Receiver(std::shared_ptr<MachineReplica> replica, LogPlace base, std::string_view head)
-      : replica_(std::move(replica)), base_(base), bytes_(head) {}
-
-  bool Chunk(std::string_view chunk) override {
-    bytes_.append(chunk);
-    return !replica_->Refuses(base_);
-  }
-  absl::Status End() override {
-    Notification over;
-    absl::Status status = absl::UnavailableError("the daemon ends");
-    replica_->serial_->Post([&] {
-      if (replica_->closed_) return over.Notify();
-      replica_->BeginInstall(base_, std::move(bytes_), [&](absl::Status answer) {
-        status = std::move(answer);
-        over.Notify();
-      });
-    });
-    over.Wait();
-    return status;
-  }
-
- private:
-  const std::shared_ptr<MachineReplica> replica_;
-  const LogPlace base_;
-  std::string bytes_;
-};
-
-std::unique_ptr<SnapshotReceiver> MachineReplica::OnSnapshot(std::string_view head) {
-  LogPlace base;
-  std::string_view left = head;
-  if (!DecodeSnapshotHead(&left, &base).ok() || !left.empty() || Refuses(base)) return nullptr;
-  return std::make_unique<Receiver>(shared_from_this(), base, head);
-}
-
-// By what was known a moment ago; BeginInstall looks again.
-bool MachineReplica::Refuses(LogPlace base) const {
-  return base.position.value <= committed_.load(std::memory_order_acquire) || serving();
-}
-
-void MachineReplica::BeginInstall(LogPlace base, std::string bytes,
-                                  absl::AnyInvocable<void(absl::Status)> done) {
-  if (handed_over_ || !replica_->WantsSnapshot(base)) {
-    return done(absl::FailedPreconditionError("the snapshot is not wanted any more"));
-  }
-  if (install_ || snapshots_->busy()) {
-    return done(absl::UnavailableError("another snapshot is being written"));
-  }
-  install_.emplace(Install{base, std::move(bytes), LogPosition(), std::move(done)});
-  if (replica_->log().Has(base)) {
-    install_->record = places_.RecordOf(base.position, record_);
-  } else {
-    // Nothing that the log holds follows it: a record that says nothing stands behind all of it.
-    bytes_.clear();
-    EncodeLogWrite({0, replication::TruncateLog{
-                           LogPosition(replica_->log().last().position.value + 1)}},
-                   &bytes_);
-    ++record_.value;
-    Record();
-    install_->record = record_;
-  }
-  ContinueInstall();
-}
-
-void MachineReplica::ContinueInstall() {
-  if (!install_ || snapshots_ == nullptr || snapshots_->busy() || install_->record > writer_->durable()) return;
-  if (install_->record <= snapshot_record_) {
-    return EndInstall(absl::FailedPreconditionError("a later snapshot is there"));
-  }
-  snapshots_->Write(install_->record, storage::PiecesOf(install_->bytes),
-                    [this](absl::StatusOr<LogPosition> keep_from) {
-                      EndInstall(std::move(keep_from));
-                    });
-}
-
-void MachineReplica::EndInstall(absl::StatusOr<LogPosition> keep_from) {
-  Install install = *std::exchange(install_, {});
-  if (!keep_from.ok()) return install.done(keep_from.status());
-  snapshot_record_ = install.record;
-  snapshot_at_ = LogBytes();
-  if (handed_over_ || !replica_->WantsSnapshot(install.base)) {
-    return install.done(absl::FailedPreconditionError("the snapshot is not wanted any more"));
-  }
-  const bool follows = replica_->log().Has(install.base);
-  const std::string_view state = std::string_view(install.bytes).substr(kSnapshotHeadBytes);
-  if (!state_->Restore(state)) {
-    const auto status = absl::FailedPreconditionError(
-        "a peer's snapshot cannot be decoded: the primary is of another version of this program");
-    Fail(status, /*disk=*/false);
-    return install.done(status);
-  }
-  applied_ = install.base.position;
-  if (follows) {
-    places_.Forget(applied_);
-  } else {
-    places_ = EntryPlaces(applied_);
-  }
-  replica_->OnSnapshotInstalled(install.base, SteadyMs());
-  writer_->TruncateBefore(*keep_from);
-  Pump();
-  install.done(absl::OkStatus());
 }
 
 void MachineReplica::LookAtLog(absl::AnyInvocable<void()> done) {

@@ -1,9 +1,9 @@
 // A replica of one machine at work: drives replication/replica.h with a log on disk, snapshots, a
 // transport to its peers and the coordinator's word.
 //
-// While it follows, the state is applied to within the replica's own loop. TakeState hands the state
-// over to the machine's loop, for the rest of the process: from then on what is committed is only
-// told, and the end of the reign ends the process (`deposed`). Thread-safe; what it is given
+// While it follows, the state is applied to within the replica's own loop. TakeState hands the
+// state over to the machine's loop, for the rest of the process: from then on what is committed is
+// only told, and the end of the reign ends the process (`deposed`). Thread-safe; what it is given
 // outlives it, but for ports that may be called until Close has returned.
 #pragma once
 
@@ -156,8 +156,15 @@ class MachineReplica : public std::enable_shared_from_this<MachineReplica> {
   absl::Status MoveAside(const absl::Status& why);
   absl::Status Identify(bool cut, bool lost);
   void OpenFiles(const storage::RecoveredLog& log);
+  // Runs it in the loop, as long as the replica is not closed.
   template <class F>
-  void InLoop(F work);
+  void InLoop(F work) {
+    serial_->Post([self = shared_from_this(), work = std::move(work)]() mutable {
+      if (!self->closed_) work(*self);
+    });
+  }
+  // Every pause counts: who stood still must see that it did.
+  static uint64_t SteadyMs();
 
   // Within the loop.
   void Pump();
@@ -206,8 +213,8 @@ class MachineReplica : public std::enable_shared_from_this<MachineReplica> {
   LogPosition applied_;
   bool apply_posted_ = false;
   bool leads_ = false;
-  bool handed_over_ = false;  // the state
-  Leader leader_;             // from then on, once it is set
+  bool handed_over_ = false;          // the state
+  Leader leader_;                     // from then on, once it is set
   std::deque<std::string> proposed_;  // that the replica has not taken yet
   uint64_t proposed_bytes_ = 0;
   std::deque<std::pair<LogPosition, OnApplied>> waiting_;  // of ProposeOwn

@@ -1,7 +1,8 @@
 // How replicas on different nodes reach each other: the seam between the replicas of this node and
 // the wire.
 //
-// A message may be lost, repeated, late and out of order; what arrives is what was sent. Thread-safe.
+// A message may be lost, repeated, late and out of order; what arrives is what was sent.
+// Thread-safe.
 #pragma once
 
 #include <functional>

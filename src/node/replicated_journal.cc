@@ -50,8 +50,8 @@ absl::StatusOr<std::unique_ptr<Log<Command>>> ReplicatedJournal::OpenMachine(con
   const std::shared_ptr<MachineReplica>& replica = ReplicaOf(&state);
   auto log = std::make_shared<LeadingLog>(
       replica, owner, [&state](codec::Writer& writer) { state.Snapshot(writer); }, applied);
-  replica->SetLeader({.owner = std::move(owner),
-                      .send_snapshot = [log](cluster::NodeId to) { log->Send(to); }});
+  replica->SetLeader(
+      {.owner = std::move(owner), .send_snapshot = [log](cluster::NodeId to) { log->Send(to); }});
   return std::make_unique<ReplicatedLog<Command>>(std::move(log));
 }
 

@@ -1,4 +1,5 @@
-// The journal of a node of a cluster: each machine is a replica, which follows until the node leads.
+// The journal of a node of a cluster: each machine is a replica, which follows until the node
+// leads.
 //
 // Follow each machine, then, when all of them serve here, recover it and open its log. One thread;
 // the logs belong to their loops. The states outlive the replicas.

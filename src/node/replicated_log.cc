@@ -12,8 +12,8 @@ LeadingLog::LeadingLog(std::shared_ptr<MachineReplica> replica, LogOwner owner,
     : replica_(std::move(replica)),
       owner_(std::move(owner)),
       snapshot_state_(std::move(snapshot)),
-      snapshots_(std::make_unique<storage::SnapshotWriter>(replica_->disk(), replica_->options().log,
-                                                           owner_.post, replica_->ports().encode)),
+      snapshots_(std::make_unique<storage::SnapshotWriter>(
+          replica_->disk(), replica_->options().log, owner_.post, replica_->ports().encode)),
       last_(applied),
       applied_(applied) {}
 
@@ -98,8 +98,8 @@ void LeadingLog::Send(cluster::NodeId to) {
   replica_->AskPlace(applied_, [self = shared_from_this(), to, parts](replication::LogPlace base,
                                                                       LogPosition) mutable {
     self->owner_.post([self, to, base, parts = std::move(parts)]() mutable {
-      SendParts(self->replica_->ports().peers, to, self->replica_->name(),
-                EncodeSnapshotHead(base), std::move(parts), self->owner_.post);
+      SendParts(self->replica_->ports().peers, to, self->replica_->name(), EncodeSnapshotHead(base),
+                std::move(parts), self->owner_.post);
     });
   });
 }

@@ -49,8 +49,8 @@ class LeadingLog : public std::enable_shared_from_this<LeadingLog> {
   const SnapshotState snapshot_state_;
   std::unique_ptr<storage::SnapshotWriter> snapshots_;
   bool ended_ = false;
-  LogPosition last_;     // appended
-  LogPosition applied_;  // of the state, between two commands
+  LogPosition last_;                // appended
+  LogPosition applied_;             // of the state, between two commands
   std::vector<std::string> batch_;  // of one turn of the loop
   uint64_t batch_bytes_ = 0;
   bool taking_ = false;  // a snapshot is under way
@@ -72,7 +72,9 @@ class ReplicatedLog final : public Log<Command> {
     return {.bytes = log_->batch_bytes() + log_->replica().pending_bytes(),
             .bytes_max = log_->replica().pending_bytes_max()};
   }
-  void Look(absl::AnyInvocable<void()> done) override { log_->replica().LookAtLog(std::move(done)); }
+  void Look(absl::AnyInvocable<void()> done) override {
+    log_->replica().LookAtLog(std::move(done));
+  }
   void Applied(LogPosition position) override { log_->Applied(position); }
   void Snapshot(LogPosition position, SnapshotDone done) override {
     log_->Snapshot(position, std::move(done));

@@ -1,4 +1,6 @@
 // Streams a snapshot to a peer: pieces are made in the state's loop, and encoded by the transport.
+//
+// A function without state.
 #pragma once
 
 #include <memory>

@@ -91,11 +91,11 @@ absl::StatusOr<std::unique_ptr<ClusterRun>> ClusterRun::Open(const node::Config&
       node::AgreeOnRun(coordinator->get(), config.cluster_name, proposed, kStartTimeout);
   if (!identity.ok()) return identity.status();
   if (held.ok() && held->run != identity->run) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "storage.directory: ", config.storage_directory, " holds run ",
-        absl::Hex(held->run, absl::kZeroPad16), ", and the cluster '", config.cluster_name,
-        "' has run ", absl::Hex(identity->run, absl::kZeroPad16),
-        ": give this node another directory, or the cluster another name"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("storage.directory: ", config.storage_directory, " holds run ",
+                     absl::Hex(held->run, absl::kZeroPad16), ", and the cluster '",
+                     config.cluster_name, "' has run ", absl::Hex(identity->run, absl::kZeroPad16),
+                     ": give this node another directory, or the cluster another name"));
   }
   std::unique_ptr<ClusterRun> cluster(new ClusterRun(config, *identity, *std::move(coordinator)));
   FOREBAY_RETURN_IF_ERROR(cluster->OpenTransport());
@@ -215,13 +215,12 @@ void ClusterRun::AddServices(ClusterMap* map, Ticker* ticker, MethodTable* metho
 
 absl::Status ClusterRun::Start(const node::NodeAddress& address) {
   node_ = std::make_unique<node::ClusterNode>(
-      node::ClusterOptions{
-          .name = config_.cluster_name,
-          .node = cluster::NodeId(static_cast<uint32_t>(config_.cluster_node)),
-          .address = address,
-          .replicas = static_cast<uint32_t>(config_.cluster_replicas),
-          .min_in_sync = static_cast<uint32_t>(config_.cluster_min_in_sync),
-          .replace_after_ms = config_.cluster_replace_after_ms},
+      node::ClusterOptions{.name = config_.cluster_name,
+                           .node = cluster::NodeId(static_cast<uint32_t>(config_.cluster_node)),
+                           .address = address,
+                           .replicas = static_cast<uint32_t>(config_.cluster_replicas),
+                           .min_in_sync = static_cast<uint32_t>(config_.cluster_min_in_sync),
+                           .replace_after_ms = config_.cluster_replace_after_ms},
       coordinator_.get(),
       node::ClusterCallbacks{
           .lead =
@@ -266,12 +265,11 @@ cluster::Epoch ClusterRun::epoch() {
 
 // The ids are known when the command is applied, in the replica's loop.
 void ClusterRun::AddContents(const std::vector<std::string>& items, Added done) {
-  content_replica_->ProposeOwn(
-      node::ContentMachine::CommandOf(items),
-      [this, done = std::move(done)](absl::Status status) mutable {
-        if (!status.ok()) return done(std::move(status));
-        done(contents_->last());
-      });
+  content_replica_->ProposeOwn(node::ContentMachine::CommandOf(items),
+                               [this, done = std::move(done)](absl::Status status) mutable {
+                                 if (!status.ok()) return done(std::move(status));
+                                 done(contents_->last());
+                               });
 }
 
 std::vector<std::string> ClusterRun::notes() const {

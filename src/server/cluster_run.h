@@ -1,5 +1,5 @@
-// The daemon's part in a cluster: coordinator, peers, the replicas of its machines, and what clients
-// are told of who leads.
+// The daemon's part in a cluster: coordinator, peers, the replicas of its machines, and what
+// clients are told of who leads.
 //
 // Open, Follow, AddServices, Start on one thread, in that order; Stop before what they were given
 // goes. In between thread-safe.

@@ -127,8 +127,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const node::Config& config
 
 absl::Status Daemon::Follow() {
   FOREBAY_RETURN_IF_ERROR(storage_->Follow(
-      engine_.get(), [this] { lead_ = std::thread([this] { Lead(); }); },
-      [this] { OnDeposed(); }));
+      engine_.get(), [this] { lead_ = std::thread([this] { Lead(); }); }, [this] { OnDeposed(); }));
   for (const std::string& note : cluster_->notes()) {
     Log(LogLevel::kInfo, "replica", {{"note", note}});
   }
@@ -319,8 +318,7 @@ absl::Status Daemon::ListenHttp(HostPort* http) {
     return HttpPage{.content_type = "text/plain; version=0.0.4; charset=utf-8",
                     .body = MetricsPage(*seen, metrics_, methods_)};
   });
-  http_server_.Add("/healthz",
-                   [this, stuck, follows] {
+  http_server_.Add("/healthz", [this, stuck, follows] {
     if (!serving_) return follows;
     return Look() == nullptr ? stuck : HttpPage{.body = "ok\n"};
   });
@@ -431,8 +429,7 @@ bool Daemon::SwitchOver() {
     *answer = absl::DeadlineExceededError("the one that was asked did not");
   }
   if (!answer->ok()) {
-    Log(LogLevel::kWarning, "no other node took over",
-        {{"why", std::string(answer->message())}});
+    Log(LogLevel::kWarning, "no other node took over", {{"why", std::string(answer->message())}});
     return false;
   }
   rpc_server_->EndCalls(DoesNotLead(*cluster_map_.Get()), ServedByAnyNode);

@@ -160,18 +160,17 @@ node::Journal* RunStorage::journal() {
 
 absl::Status RunStorage::Follow(node::Engine* engine, std::function<void()> lead,
                                 std::function<void()> deposed) {
-  return cluster_->Follow(
-      {.disk = log_disk_.get(),
-       .directory = directory_,
-       .incarnation = data_->identity().incarnation,
-       .nonce = nonce_},
-      engine, &contents_,
-      {.lead = std::move(lead),
-       .deposed = std::move(deposed),
-       .failed = failed_,
-       .snapshot = [this](std::string_view machine, const auto& taken) {
-         OnSnapshot(machine, taken);
-       }});
+  return cluster_->Follow({.disk = log_disk_.get(),
+                           .directory = directory_,
+                           .incarnation = data_->identity().incarnation,
+                           .nonce = nonce_},
+                          engine, &contents_,
+                          {.lead = std::move(lead),
+                           .deposed = std::move(deposed),
+                           .failed = failed_,
+                           .snapshot = [this](std::string_view machine, const auto& taken) {
+                             OnSnapshot(machine, taken);
+                           }});
 }
 
 absl::StatusOr<storage::RecoveredContents> RunStorage::RecoverContents(

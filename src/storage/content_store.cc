@@ -219,7 +219,8 @@ bool ContentStore::ForEach(const End& end, PayloadId* next,
       FOREBAY_CHECK(item.ok());
       offset += Stored(*item);
       const bool ends = offset >= used;  // an item of its own arena may be longer than an offset
-      *next = PayloadId(ends ? (number + 2) << kOffsetBits : ((number + 1) << kOffsetBits) | offset);
+      *next =
+          PayloadId(ends ? (number + 2) << kOffsetBits : ((number + 1) << kOffsetBits) | offset);
       if (!f(id, *item)) return true;
       if (ends) break;
     }

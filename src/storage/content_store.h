@@ -60,7 +60,8 @@ class ContentStore {
   // Forgets everything, as if it were new. Nobody reads meanwhile, or holds a view.
   void Clear();
   // The items that lay before `end` in the order of their ids, from `*next` on, while `f` says so;
-  // false if none is left, else `*next` is where to go on. Of a store in which no item was left out.
+  // false if none is left, else `*next` is where to go on. Of a store in which no item was left
+  // out.
   bool ForEach(const End& end, PayloadId* next,
                absl::FunctionRef<bool(PayloadId, std::string_view)> f) const;
   absl::StatusOr<std::string_view> Read(PayloadId id) const;

@@ -28,16 +28,15 @@ SegmentStore::~SegmentStore() {
 }
 
 void SegmentStore::Recover(std::vector<PayloadId> live, io::Disk::DoneWith<StoreRecovery> done) {
-  RecoverSegments(
-      disk_, options_, folder_, table_, std::move(live),
-      [writer = writer_, presence = presence_, epoch = epoch_,
-       done = std::move(done)](auto result) mutable {
-        if (result.ok()) {
-          writer->Start(result->last_number, epoch);
-          presence->Start();
-        }
-        done(std::move(result));
-      });
+  RecoverSegments(disk_, options_, folder_, table_, std::move(live),
+                  [writer = writer_, presence = presence_, epoch = epoch_,
+                   done = std::move(done)](auto result) mutable {
+                    if (result.ok()) {
+                      writer->Start(result->last_number, epoch);
+                      presence->Start();
+                    }
+                    done(std::move(result));
+                  });
 }
 
 void SegmentStore::Tick() {

@@ -157,7 +157,7 @@ class SegmentWriter : public std::enable_shared_from_this<SegmentWriter> {
   std::vector<Lane> lanes_ ABSL_GUARDED_BY(mutex_);  // those of hot parts first
   std::vector<WriteBuffer> buffers_ ABSL_GUARDED_BY(mutex_);  // not in use
   uint32_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;  // of the names of new segments
+  uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;      // of the names of new segments
   uint64_t abandoned_ ABSL_GUARDED_BY(mutex_) = 0;  // given up, and not ended yet
   uint64_t failures_ ABSL_GUARDED_BY(mutex_) = 0;   // since the last success
   uint64_t retry_at_ms_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -495,7 +495,8 @@ TEST(Starting, APortThatIsTakenIsNamed) {
   EXPECT_THAT(std::string(Daemon::Start(config, nullptr).status().message()),
               AllOf(HasSubstr("listen.http"), HasSubstr(taken)));
   config.listen_http = "0.0.0.0:0";
-  EXPECT_THAT(std::string(Daemon::Start(config, nullptr).status().message()), HasSubstr("not loopback"));
+  EXPECT_THAT(std::string(Daemon::Start(config, nullptr).status().message()),
+              HasSubstr("not loopback"));
   close(fd);
 }
 
