@@ -144,9 +144,10 @@ int Main(const std::vector<std::string>& arguments) {
   }
   signals.Serves(daemon->get());
   signals.Await();
-  const bool clean = (*daemon)->Drain();
+  const server::Daemon::End end = (*daemon)->Drain();
   signals.Forget();
-  if (!clean) _exit(kCutOff);
+  if (end == server::Daemon::End::kHandedOver) _exit(0);
+  if (end == server::Daemon::End::kHangs) _exit(kCutOff);
   daemon->reset();
   return 0;
 }

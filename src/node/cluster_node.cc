@@ -18,6 +18,9 @@ constexpr uint64_t kFollowMs = 100;   // between two tries to bring a machine to
 constexpr uint64_t kPlaceMs = 1'000;  // between two looks at the placement
 // The first nodes wait so long for others, so that the first set holds them.
 constexpr uint64_t kGatherMs = 3'000;
+// A planned switchover that has not come to pass is given up; once the first machine is elsewhere,
+// the others are waited for.
+constexpr uint64_t kHandOverMs = 2'000, kDeposedMs = 500;
 constexpr auto kCallTimeout = absl::Seconds(2);
 constexpr auto kPresence = absl::Seconds(5);
 
@@ -181,14 +184,32 @@ void ClusterNode::Look() {
   const bool serves =
       std::ranges::all_of(replicas_, [](const auto& replica) { return replica->serving(); });
   if (serves && !leading_.exchange(true)) callbacks_.lead();
+  LookWhetherDeposed(now);
   if (now < follow_ms_) return;
   follow_ms_ = now + kFollowMs;
   Register();
   Bootstrap(now);
   FollowLedger();
+  GoOnHandingOver();
   if (now < place_ms_) return;
   place_ms_ = now + kPlaceMs;
+  for (const auto& replica : replicas_) replica->LookAtLog(nullptr);
   Place(now);
+}
+
+void ClusterNode::OnDeposed() {
+  loop_.Post([this] {
+    if (deposed_ms_ == 0) deposed_ms_ = SteadyMs();
+  });
+}
+
+void ClusterNode::LookWhetherDeposed(uint64_t now_ms) {
+  if (deposed_ms_ == 0) return;
+  const bool hands_over = hand_over_to_ != cluster::NodeId() && now_ms - deposed_ms_ < kDeposedMs;
+  const bool serves =
+      std::ranges::any_of(replicas_, [](const auto& replica) { return replica->serving(); });
+  if (hands_over && serves) return;
+  callbacks_.deposed();
 }
 
 void ClusterNode::OnWatch(const WatchEvent& event) {
@@ -346,14 +367,23 @@ void ClusterNode::SwitchOver(cluster::NodeId to, absl::AnyInvocable<void(absl::S
               ? "no other node is in sync with every machine"
               : absl::StrCat("node ", to.value, " is not in sync with every machine")));
     }
-    for (const auto& replica : replicas_) {
-      if (replica->name() == "ledger") {
-        replica->HandOver(chosen, std::move(done));
-      } else if (replica->serving()) {
-        replica->HandOver(chosen, [](const absl::Status&) {});
-      }
-    }
+    hand_over_to_ = chosen;
+    hand_over_until_ms_ = SteadyMs() + kHandOverMs;
+    GoOnHandingOver();
+    done(absl::OkStatus());
   });
+}
+
+void ClusterNode::GoOnHandingOver() {
+  if (hand_over_to_ == cluster::NodeId()) return;
+  if (deposed_ms_ == 0 && SteadyMs() >= hand_over_until_ms_) {
+    hand_over_to_ = cluster::NodeId();
+    callbacks_.note("a planned switchover did not come to pass");
+    return;
+  }
+  for (const auto& replica : replicas_) {
+    if (replica->serving()) replica->HandOver(hand_over_to_, [](const absl::Status&) {});
+  }
 }
 
 }  // namespace forebay::node

@@ -38,6 +38,8 @@ struct ClusterOptions {
 struct ClusterCallbacks {
   // Every machine serves here. Once; then it is for the caller to take them up, or to end.
   std::function<void()> lead;
+  // It led, and another node decides now.
+  std::function<void()> deposed;
   std::function<void(const ClusterState&)> changed;
   std::function<void(const std::map<cluster::NodeId, std::string>&)> peers;  // addresses
   std::function<void(const std::string&)> note;                              // for the daemon's log
@@ -65,11 +67,11 @@ class ClusterNode final : public PeerPort {
   void Swap(const std::string& machine, const replication::Swap& swap,
             absl::AnyInvocable<void(const replication::SwapAnswer&)> answer);
 
-  // Hands everything over to another node in sync, which it names, or says why not. `done` comes
-  // when the ledger's replica has begun to; the others follow. `to` 0: any.
+  // Hands everything over to another node that is in sync with every machine, or says why not;
+  // `done` comes when that has begun. `to` 0: any.
   void SwitchOver(cluster::NodeId to, absl::AnyInvocable<void(absl::Status)> done);
-  // No machine is this node's any more, and none becomes it.
-  bool led() const { return leading_; }
+  // Of a replica's ports.
+  void OnDeposed();
 
   void OnMessage(std::string_view machine, std::string_view bytes) override;
   std::unique_ptr<SnapshotReceiver> OnSnapshot(std::string_view machine,
@@ -86,6 +88,8 @@ class ClusterNode final : public PeerPort {
   void Register();
   void Bootstrap(uint64_t now_ms);
   void FollowLedger();
+  void GoOnHandingOver();
+  void LookWhetherDeposed(uint64_t now_ms);
   void Place(uint64_t now_ms);
   void Commit(const std::string& what, Transaction transaction);
   std::string KeyOf(const std::string& machine) const;
@@ -105,6 +109,9 @@ class ClusterNode final : public PeerPort {
   std::map<cluster::NodeId, uint64_t> seen_ms_;                 // when a node was last present
   bool registered_ = false, registering_ = false, committing_ = false;
   uint64_t follow_ms_ = 0, place_ms_ = 0, enough_ms_ = 0;
+  cluster::NodeId hand_over_to_;
+  uint64_t hand_over_until_ms_ = 0;
+  uint64_t deposed_ms_ = 0;
   bool refused_ = false;  // said that it does not begin a run beside a log that is not empty
 
   std::unique_ptr<Watch> watch_;

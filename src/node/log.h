@@ -21,6 +21,7 @@ namespace forebay::node {
 struct LogQueue {
   uint64_t bytes = 0;
   uint64_t bytes_max = 0;  // 0: no limit
+  bool replicated = false;  // other nodes are waited for, too
   bool full() const { return bytes_max > 0 && bytes >= bytes_max; }
 };
 

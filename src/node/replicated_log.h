@@ -70,7 +70,8 @@ class ReplicatedLog final : public Log<Command> {
   LogPosition committed() const override { return log_->replica().committed(); }
   LogQueue queue() const override {
     return {.bytes = log_->batch_bytes() + log_->replica().pending_bytes(),
-            .bytes_max = log_->replica().pending_bytes_max()};
+            .bytes_max = log_->replica().pending_bytes_max(),
+            .replicated = true};
   }
   void Look(absl::AnyInvocable<void()> done) override {
     log_->replica().LookAtLog(std::move(done));

@@ -164,7 +164,9 @@ absl::StatusOr<std::shared_ptr<node::MachineReplica>> ClusterRun::OpenReplica(
     if (node == nullptr) return answer({.id = swap.id});
     node->Swap(machine, swap, std::move(answer));
   };
-  ports.deposed = events_.deposed;
+  ports.deposed = [this] {
+    if (node::ClusterNode* const node = started_) node->OnDeposed();
+  };
   ports.failed = [this, machine](const absl::Status& status, bool disk) {
     if (disk) return events_.failed(machine, status);
     Log(LogLevel::kError, "a replica has stopped, and stays so until the daemon is started anew",
@@ -228,6 +230,7 @@ absl::Status ClusterRun::Start(const node::NodeAddress& address) {
                 content_replica_->Lead();
                 events_.lead();
               },
+          .deposed = [this] { events_.deposed(); },
           .changed = [this](const node::ClusterState& state) { OnChanged(state); },
           .peers = [this](const auto& addresses) { transport_->SetPeers(addresses); },
           .note =

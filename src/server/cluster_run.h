@@ -36,7 +36,7 @@ class ClusterRun final : public node::PeerPort {
   struct Events {
     // Every machine serves here: the daemon is to take them up. Must not block.
     std::function<void()> lead;
-    // The node led, and its reign is over: the process begins anew. On any thread.
+    // The node led, and its reign is over: the process begins anew.
     std::function<void()> deposed;
     // A log has failed.
     std::function<void(std::string_view log, const absl::Status&)> failed;

@@ -438,15 +438,15 @@ bool Daemon::SwitchOver() {
   return true;
 }
 
-bool Daemon::Drain() {
+Daemon::End Daemon::Drain() {
   if (cluster_ != nullptr && !serving_) {
     leaving_ = true;
     cluster_->Stop();
     rpc_server_->Shutdown(std::chrono::milliseconds(0));
     Log(LogLevel::kInfo, "stopped");
-    return true;
+    return End::kClean;
   }
-  if (cluster_ != nullptr && SwitchOver()) return false;
+  if (cluster_ != nullptr && SwitchOver()) return End::kHandedOver;
   const std::chrono::milliseconds drain(live_config_.Get().shutdown_drain_ms);
   const auto until = std::chrono::steady_clock::now() + drain;
   Log(LogLevel::kInfo, "draining", {{"drain_ms", drain.count()}});
@@ -480,10 +480,10 @@ bool Daemon::Drain() {
   if (hanging > 0) {
     Log(LogLevel::kWarning, "the store of rollouts hangs: ended without waiting for it",
         {{"operations", hanging}, {"waited_ms", absl::ToInt64Milliseconds(kDiskTimeout)}});
-    return false;
+    return End::kHangs;
   }
   Log(LogLevel::kInfo, "stopped");
-  return true;
+  return End::kClean;
 }
 
 }  // namespace forebay::server

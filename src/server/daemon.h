@@ -56,9 +56,13 @@ class Daemon {
   ~Daemon();
 
   // Hands out nothing more, lets what runs come to its end within shutdown.drain_ms, then stops
-  // serving. False if the store of rollouts hangs: then the destructor would wait for it, however
-  // long that takes.
-  bool Drain();
+  // serving. A node that leads hands over to another one instead, if it can.
+  enum class End : uint8_t {
+    kClean,
+    kHandedOver,  // what still waits here is the other node's: the process ends as it is
+    kHangs,       // the store of rollouts: the destructor would wait for it, however long that takes
+  };
+  End Drain();
   // Says in the log what an end at once cuts off. Any thread, as long as the daemon lives.
   void LogCutOff() const;
 
