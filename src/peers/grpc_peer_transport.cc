@@ -2,15 +2,34 @@
 
 #include <chrono>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/tsan.h"
 #include "peers/channel.h"
+#include "peers/frames.h"
 
 namespace forebay::peers {
 namespace {
 
 constexpr std::chrono::milliseconds kTick(200);
+
+struct Posted final : Event {
+  Posted(InFlight* in_flight, absl::AnyInvocable<void()> to_do)
+      : in_flight(in_flight), task(std::move(to_do)) {
+    in_flight->Add();
+  }
+  ~Posted() override { in_flight->Remove(); }
+  void Handle(bool /*ok*/) override {
+    TsanAcquire(this);
+    std::move(task)();
+    delete this;
+  }
+
+  InFlight* const in_flight;
+  absl::AnyInvocable<void()> task;
+  grpc::Alarm alarm;
+};
 
 }  // namespace
 
@@ -26,13 +45,19 @@ GrpcPeerTransport::GrpcPeerTransport(const PeerTransportOptions& options) : opti
 
 GrpcPeerTransport::~GrpcPeerTransport() {
   SetPeers({});
+  std::list<std::unique_ptr<SnapshotSend>> snapshots;
+  {
+    MutexLock lock(&mutex_);
+    snapshots.swap(snapshots_);
+  }
+  for (const auto& snapshot : snapshots) snapshot->Cancel();
+  snapshots.clear();
   in_flight_.AwaitNone();
   queue_.Shutdown();
   poller_.join();
 }
 
 void GrpcPeerTransport::Poll() {
-  std::vector<std::shared_ptr<MessageLink>> links;
   auto tick_at = std::chrono::steady_clock::now() + kTick;
   while (true) {
     void* tag = nullptr;
@@ -43,13 +68,16 @@ void GrpcPeerTransport::Poll() {
     const auto now = std::chrono::steady_clock::now();
     if (now < tick_at) continue;
     tick_at = now + kTick;
-    {
-      MutexLock lock(&mutex_);
-      for (const auto& [peer, link] : links_) links.push_back(link);
-    }
-    for (const auto& link : links) link->Tick(now);
-    links.clear();
+    Tick(now);
   }
+}
+
+void GrpcPeerTransport::Tick(Deadline now) {
+  std::list<std::unique_ptr<SnapshotSend>> ended;
+  MutexLock lock(&mutex_);
+  for (const auto& [peer, link] : links_) link->Tick(now);
+  for (const auto& snapshot : snapshots_) snapshot->Tick(now);
+  ended = TakeEnded();
 }
 
 std::shared_ptr<MessageLink> GrpcPeerTransport::Find(cluster::NodeId peer) {
@@ -83,10 +111,49 @@ void GrpcPeerTransport::Send(cluster::NodeId to, std::string_view machine, std::
   if (link != nullptr) link->Send(machine, std::move(bytes));
 }
 
-void GrpcPeerTransport::SendSnapshot(cluster::NodeId /*to*/, std::string_view /*machine*/,
-                                     std::string /*head*/, std::function<std::string()> /*next*/,
+void GrpcPeerTransport::Post(absl::AnyInvocable<void()> task) {
+  auto* posted = new Posted(&in_flight_, std::move(task));
+  TsanRelease(posted);
+  posted->alarm.Set(&queue_, gpr_now(GPR_CLOCK_MONOTONIC), static_cast<Event*>(posted));
+}
+
+std::list<std::unique_ptr<SnapshotSend>> GrpcPeerTransport::TakeEnded() {
+  std::list<std::unique_ptr<SnapshotSend>> ended;
+  for (auto at = snapshots_.begin(); at != snapshots_.end();) {
+    const auto next = std::next(at);
+    if ((*at)->ended()) ended.splice(ended.end(), snapshots_, at);
+    at = next;
+  }
+  return ended;
+}
+
+void GrpcPeerTransport::SendSnapshot(cluster::NodeId to, std::string_view machine, std::string head,
+                                     std::function<std::string()> next,
                                      absl::AnyInvocable<void(absl::Status)> done) {
-  std::move(done)(absl::UnimplementedError("snapshots are not sent yet"));
+  FOREBAY_CHECK(!machine.empty() && machine.size() <= kMachineBytesMax &&
+                head.size() <= kSnapshotHeadBytesMax);
+  const auto refuse = [&](absl::Status why) {
+    Post([done = std::move(done), why = std::move(why)]() mutable { std::move(done)(why); });
+  };
+  const std::shared_ptr<MessageLink> link = Find(to);
+  if (link == nullptr) {
+    return refuse(absl::NotFoundError(absl::StrCat("node ", to.value, " is not known here")));
+  }
+  std::list<std::unique_ptr<SnapshotSend>> ended;
+  MutexLock lock(&mutex_);
+  ended = TakeEnded();
+  if (snapshots_.size() >= options_.snapshots_max) {
+    return refuse(absl::ResourceExhaustedError(
+        absl::StrCat("more than ", options_.snapshots_max, " snapshots at once")));
+  }
+  snapshots_.push_back(
+      std::make_unique<SnapshotSend>(&options_, link,
+                                     OutgoingSnapshot{.to = to,
+                                                      .address = link->address(),
+                                                      .machine = std::string(machine),
+                                                      .head = std::move(head),
+                                                      .next = std::move(next),
+                                                      .done = std::move(done)}));
 }
 
 void GrpcPeerTransport::GetStats(PeerStatsMap* stats) {

@@ -338,6 +338,17 @@ void MessageLink::Tick(Deadline now) {
   call_->context.TryCancel();
 }
 
+void MessageLink::CountSnapshot(bool taken, uint64_t bytes) {
+  MutexLock lock(&mutex_);
+  ++(taken ? stats_.snapshots_sent : stats_.snapshots_failed);
+  stats_.snapshot_bytes_sent += bytes;
+}
+
+std::string MessageLink::address() {
+  MutexLock lock(&mutex_);
+  return address_;
+}
+
 void MessageLink::GetStats(PeerStats* stats) {
   MutexLock lock(&mutex_);
   stats->address = address_;
@@ -349,6 +360,9 @@ void MessageLink::GetStats(PeerStats* stats) {
   stats->queued_bytes = queued_bytes_;
   stats->connects = stats_.connects;
   stats->failures = stats_.failures;
+  stats->snapshots_sent = stats_.snapshots_sent;
+  stats->snapshots_failed = stats_.snapshots_failed;
+  stats->snapshot_bytes_sent = stats_.snapshot_bytes_sent;
 }
 
 }  // namespace forebay::peers

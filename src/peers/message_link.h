@@ -61,6 +61,8 @@ class MessageLink : public std::enable_shared_from_this<MessageLink> {
   void Close();
   // Gives up a stream whose peer takes nothing.
   void Tick(Deadline now);
+  void CountSnapshot(bool taken, uint64_t bytes);
+  std::string address();
   // What concerns the way to the peer; the rest is untouched.
   void GetStats(PeerStats* stats);
 

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "absl/time/clock.h"
+#include "base/check.h"
 #include "forebay/v1/peer.pb.h"
 #include "peers/frames.h"
 #include "server/grpc/typed.h"

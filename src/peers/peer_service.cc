@@ -1,21 +1,33 @@
 #include "peers/peer_service.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "forebay/v1/peer.pb.h"
 #include "peers/channel.h"
 #include "peers/frames.h"
 #include "peers/message_stream.h"
+#include "peers/snapshot_stream.h"
 
 namespace forebay::peers {
 
 PeerService::PeerService(const PeerServiceOptions& options, node::PeerPort* port)
     : options_(options), port_(port) {}
 
-PeerService::~PeerService() = default;
+PeerService::~PeerService() {
+  std::list<Taker> takers;
+  {
+    MutexLock lock(&mutex_);
+    takers.swap(takers_);
+  }
+  // The server is gone, and with it the streams that they would wait for.
+  for (Taker& taker : takers) taker.thread.join();
+}
 
 void PeerService::AddTo(server::MethodTable* methods) {
   methods->AddStream(kMessagesMethod, MakeMessageStream(this));
+  methods->AddStream(kSnapshotMethod, MakeSnapshotStream(this));
 }
 
 absl::Status PeerService::Check(std::string_view opening, cluster::NodeId* from) {
@@ -56,6 +68,28 @@ absl::Status PeerService::Check(std::string_view opening, cluster::NodeId* from)
 void PeerService::Count(cluster::NodeId from, const std::function<void(PeerStats& stats)>& change) {
   MutexLock lock(&mutex_);
   change(stats_[from]);
+}
+
+absl::Status PeerService::StartSnapshot(std::function<void()> take) {
+  MutexLock lock(&mutex_);
+  for (auto at = takers_.begin(); at != takers_.end();) {
+    if (!at->ended) {
+      ++at;
+      continue;
+    }
+    at->thread.join();
+    at = takers_.erase(at);
+  }
+  if (takers_.size() >= options_.snapshots_max) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("more than ", options_.snapshots_max, " snapshots at once"));
+  }
+  Taker& taker = takers_.emplace_back();
+  taker.thread = std::thread([&taker, take = std::move(take)] {
+    take();
+    taker.ended = true;
+  });
+  return absl::OkStatus();
 }
 
 void PeerService::GetStats(PeerStatsMap* stats) {

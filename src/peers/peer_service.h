@@ -5,9 +5,12 @@
 // snapshot on a thread of its own.
 #pragma once
 
+#include <atomic>
 #include <functional>
-#include <memory>
+#include <list>
 #include <string>
+#include <string_view>
+#include <thread>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
@@ -46,12 +49,20 @@ class PeerService {
   const PeerServiceOptions& options() const { return options_; }
   // Changes what is counted of a peer that has passed Check.
   void Count(cluster::NodeId from, const std::function<void(PeerStats& stats)>& change);
+  // Runs `take` on a thread of its own; ResourceExhausted if too many run.
+  absl::Status StartSnapshot(std::function<void()> take);
 
  private:
+  struct Taker {
+    std::atomic<bool> ended{false};
+    std::thread thread;
+  };
+
   const PeerServiceOptions options_;
   node::PeerPort* const port_;
   Mutex mutex_;
   PeerStatsMap stats_ ABSL_GUARDED_BY(mutex_);
+  std::list<Taker> takers_ ABSL_GUARDED_BY(mutex_);  // those that have ended go with the next start
 };
 
 }  // namespace forebay::peers

@@ -7,6 +7,7 @@
 #include "peers/channel.h"
 #include "peers/frames.h"
 #include "server/grpc/auth.h"
+#include "tests/unit/peers/relay.h"
 #include "tests/unit/peers/world.h"
 #include "tests/unit/server/rpc_client.h"
 
@@ -229,7 +230,7 @@ TEST(PeerMessages, AFrozenPeersConnectionIsDroppedAndOpenedAnew) {
 }
 
 TEST(PeerMessages, AnotherClusterOrNodeIsRefusedAndThatIsToldOnce) {
-  Node other(kTwo, {}, "production");
+  Node other(kTwo, {}, {.cluster = "production"});
   Node three(kThree);
   Troubles troubles;
   const auto transport =
