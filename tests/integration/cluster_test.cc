@@ -1,0 +1,243 @@
+// A cluster whose nodes are killed, frozen, emptied and damaged: clients go on without an error, and
+// what was acknowledged is there.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "forebay/actor.h"
+#include "forebay/admin.h"
+#include "forebay/trainer.h"
+#include "tests/integration/cluster.h"
+#include "tests/integration/world.h"
+
+namespace forebay::integration {
+namespace {
+
+using client::Assignment;
+using ::testing::HasSubstr;
+
+std::string Fetch(const client::Step& step) {
+  std::string bytes;
+  auto reader = step.Read({});
+  client::MicroBatch batch;
+  auto more = reader->Next(&batch);
+  for (; more.ok() && *more; more = reader->Next(&batch)) {
+    for (const auto& column : batch.columns) bytes.append(column.bytes);
+  }
+  EXPECT_TRUE(more.ok()) << more.status();
+  return bytes;
+}
+
+// Two sources' worth of traffic through whatever leads: what a run does, a step at a time.
+class Run {
+ public:
+  explicit Run(const std::string& seeds, int tasks = 400) : client_(Connect(seeds)) {
+    client::Admin admin(client_.get());
+    EXPECT_TRUE(admin
+                    .PutSource({.name = "math",
+                                .group_size = 2,
+                                .keep_equal_rewards = true,
+                                .max_lag = 1'000'000})
+                    .ok());
+    std::vector<client::Task> all;
+    for (int i = 0; i < tasks; ++i) {
+      all.push_back({.external_id = absl::StrCat("t", i), .payload = absl::StrCat("task ", i)});
+    }
+    EXPECT_TRUE(admin.AddTasks("math", all).ok());
+    auto actor = client::Actor::Open(client_.get(), {.actor = "env-0", .sources = {"math"}});
+    EXPECT_TRUE(actor.ok()) << actor.status();
+    actor_ = *std::move(actor);
+    auto trainer = client::Trainer::Attach(client_.get(), {.trainer = "rank-0"});
+    EXPECT_TRUE(trainer.ok()) << trainer.status();
+    trainer_ = *std::move(trainer);
+  }
+
+  std::vector<Assignment> Acquire(int count) {
+    std::vector<Assignment> all;
+    while (static_cast<int>(all.size()) < count) {
+      auto acquired = actor_->Acquire(static_cast<uint32_t>(count) - all.size(),
+                                      {.timeout = absl::Seconds(30)});
+      EXPECT_TRUE(acquired.ok()) << acquired.status();
+      if (!acquired.ok() || acquired->assignments.empty()) return all;
+      for (auto& assignment : acquired->assignments) all.push_back(std::move(assignment));
+    }
+    return all;
+  }
+  void Push(Assignment& assignment) {
+    const OwnRollout own(24, ++pushed_, pushed_ % 2);
+    auto receipt = assignment.Push(own.rollout, {.timeout = absl::Seconds(30)});
+    ASSERT_TRUE(receipt.ok()) << receipt.status();
+    EXPECT_EQ(receipt->result, client::PushResult::kAccepted) << receipt->message;
+  }
+  void Push(std::vector<Assignment>& assignments) {
+    for (Assignment& assignment : assignments) Push(assignment);
+  }
+  std::unique_ptr<client::Step> Open(uint64_t number) {
+    auto step = trainer_->OpenStep(number, {.groups = 2, .token_budget = 64}, {},
+                                   {.timeout = absl::Seconds(30)});
+    EXPECT_TRUE(step.ok()) << step.status();
+    return step.ok() ? *std::move(step) : nullptr;
+  }
+  // A whole step of two groups.
+  void Step() {
+    auto assignments = Acquire(4);
+    ASSERT_EQ(assignments.size(), 4u);
+    Push(assignments);
+    auto step = Open(++steps_);
+    ASSERT_NE(step, nullptr);
+    EXPECT_FALSE(Fetch(*step).empty());
+    ASSERT_TRUE(step->Commit({.timeout = absl::Seconds(30)}).ok());
+    const auto version = trainer_->train_version();
+    ASSERT_TRUE(trainer_
+                    ->Publish({.branch = version.branch, .number = steps_}, "nowhere", "",
+                              std::nullopt, {.timeout = absl::Seconds(30)})
+                    .ok());
+  }
+  uint64_t steps() const { return steps_; }
+  client::Admin admin() { return client::Admin(client_.get()); }
+  client::Trainer& trainer() { return *trainer_; }
+
+ private:
+  std::unique_ptr<client::Client> client_;
+  std::unique_ptr<client::Actor> actor_;
+  std::unique_ptr<client::Trainer> trainer_;
+  uint32_t pushed_ = 0;
+  uint64_t steps_ = 0;
+};
+
+TEST(ClusterTest, LeasesRolloutsAndStepsOutliveALeaderThatIsKilled) {
+  Cluster cluster(3, {"--shards=2"});
+  Run run(cluster.seeds());
+  auto assignments = run.Acquire(4);
+  ASSERT_EQ(assignments.size(), 4u);
+  run.Push(assignments[0]);
+  const uint32_t first = cluster.AwaitLeader();
+  cluster.node(first).Kill();
+  for (size_t i = 1; i < 4; ++i) run.Push(assignments[i]);
+  const uint32_t second = cluster.AwaitLeader(first);
+  ASSERT_NE(second, 0u);
+
+  cluster.node(first).StartAgain();
+  ASSERT_TRUE(cluster.AwaitInSync());
+  auto step = run.Open(1);
+  ASSERT_NE(step, nullptr);
+  const std::string bytes = Fetch(*step);
+  cluster.node(second).Kill();
+  EXPECT_EQ(Fetch(*step), bytes);
+  auto made = step->Commit({.timeout = absl::Seconds(30)});
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(made->number, 1u);
+}
+
+TEST(ClusterTest, AFrozenLeaderIsLeftAndComesBackAsAFollower) {
+  Cluster cluster;
+  Run run(cluster.seeds());
+  run.Step();
+  const uint32_t first = cluster.AwaitLeader();
+  cluster.node(first).Signal(SIGSTOP);
+  run.Step();
+  const uint32_t second = cluster.AwaitLeader(first);
+  cluster.node(first).Signal(SIGCONT);
+  EXPECT_TRUE(cluster.AwaitInSync());
+  run.Step();
+  EXPECT_EQ(cluster.AwaitLeader(), second);
+  EXPECT_THAT(cluster.node(first).Log(), HasSubstr("begins anew"));
+}
+
+TEST(ClusterTest, AFollowerThatIsAwayCostsNothingAndCatchesUp) {
+  Cluster cluster;
+  Run run(cluster.seeds());
+  const uint32_t leader = cluster.AwaitLeader();
+  const uint32_t follower = leader == 1 ? 2 : 1;
+  cluster.node(follower).Kill();
+  for (int i = 0; i < 5; ++i) run.Step();
+  cluster.node(follower).StartAgain();
+  EXPECT_TRUE(cluster.AwaitInSync());
+  EXPECT_EQ(cluster.AwaitLeader(), leader);
+}
+
+TEST(ClusterTest, ANodeThatLostItsDiskGetsEverythingFromItsPeers) {
+  // Small logs, so that a snapshot is needed.
+  Cluster cluster(3, {"--storage.snapshot_log_bytes=65536"});
+  Run run(cluster.seeds());
+  for (int i = 0; i < 30; ++i) run.Step();
+  const uint32_t leader = cluster.AwaitLeader();
+  const uint32_t lost = leader == 1 ? 2 : 1;
+  cluster.node(lost).Kill();
+  std::filesystem::remove_all(cluster.directory(lost));
+  cluster.node(lost).StartAgain();
+  ASSERT_TRUE(cluster.AwaitInSync());
+  // The others go: it alone knows what happened, but for the one that is needed beside it.
+  cluster.node(leader).Kill();
+  EXPECT_NE(cluster.AwaitLeader(leader), 0u);
+  run.Step();
+  auto status = run.admin().Status();
+  ASSERT_TRUE(status.ok()) << status.status();
+  EXPECT_EQ(status->next_step, run.steps() + 1);
+}
+
+TEST(ClusterTest, ADamagedLogIsMovedAsideAndRebuilt) {
+  Cluster cluster;
+  Run run(cluster.seeds());
+  for (int i = 0; i < 5; ++i) run.Step();
+  const uint32_t leader = cluster.AwaitLeader();
+  const uint32_t damaged = leader == 1 ? 2 : 1;
+  cluster.node(damaged).Kill();
+  // A byte of a batch that was synced long ago.
+  for (const auto& file :
+       std::filesystem::directory_iterator(cluster.directory(damaged) + "/ledger")) {
+    if (file.path().extension() != ".log" || file.file_size() < 9'000) continue;
+    std::fstream bytes(file.path(), std::ios::in | std::ios::out | std::ios::binary);
+    bytes.seekp(4'096 + 100);
+    bytes.put('\x55');
+  }
+  cluster.node(damaged).StartAgain();
+  EXPECT_TRUE(cluster.AwaitInSync());
+  EXPECT_THAT(cluster.node(damaged).Log(), HasSubstr("damaged and was moved to"));
+  run.Step();
+}
+
+TEST(ClusterTest, AllNodesMayEndAndTheRunGoesOn) {
+  Cluster cluster;
+  Run run(cluster.seeds());
+  for (int i = 0; i < 3; ++i) run.Step();
+  auto assignments = run.Acquire(2);
+  ASSERT_EQ(assignments.size(), 2u);
+  for (uint32_t id = 1; id <= 3; ++id) cluster.node(id).Kill();
+  for (uint32_t id = 1; id <= 3; ++id) cluster.node(id).StartAgain();
+  EXPECT_NE(cluster.AwaitLeader(), 0u);
+  run.Push(assignments);
+  run.Step();
+}
+
+TEST(ClusterTest, ATerminatedLeaderHandsOver) {
+  Cluster cluster;
+  Run run(cluster.seeds());
+  run.Step();
+  const uint32_t first = cluster.AwaitLeader();
+  cluster.node(first).Signal(SIGTERM);
+  EXPECT_EQ(cluster.node(first).Wait(absl::Seconds(20)), 0);
+  EXPECT_THAT(cluster.node(first).Log(), HasSubstr("another node leads; stopped"));
+  run.Step();
+}
+
+TEST(ClusterTest, TheRunGoesOnWithoutEtcd) {
+  Cluster cluster;
+  Run run(cluster.seeds());
+  const uint32_t leader = cluster.AwaitLeader();
+  cluster.etcd().Freeze(0);
+  for (int i = 0; i < 3; ++i) run.Step();
+  cluster.etcd().Thaw(0);
+  EXPECT_EQ(cluster.AwaitLeader(), leader);
+}
+
+}  // namespace
+}  // namespace forebay::integration
