@@ -2,23 +2,22 @@
 
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
-#include <grpcpp/create_channel.h>
 #include <grpcpp/impl/client_unary_call.h>
 #include <grpcpp/impl/rpc_method.h>
-#include <grpcpp/security/credentials.h>
 #include <grpcpp/support/byte_buffer.h>
-#include <grpcpp/support/channel_arguments.h>
 #include <grpcpp/support/sync_stream.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/cord.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/tsan.h"
+#include "client/channel.h"
+#include "client/cluster.h"
+#include "client/route.h"
 #include "client/transport_hint.h"
 
 namespace forebay::client {
@@ -29,72 +28,15 @@ using grpc::internal::RpcMethod;
 // Trailing metadata of the daemon, and the payload of our status that carries it on.
 constexpr char kRetryAfterKey[] = "retry-after-ms";
 constexpr char kRetryAfterPayload[] = "forebay/retry-after-ms";
-constexpr int kReconnectMinMs = 100;
-constexpr int kReconnectMaxMs = 2'000;
-constexpr int kResolveMinMs = 500;
-// How long a call looks for a connection that was lost before it says that it is.
-constexpr absl::Duration kConnectLook = absl::Milliseconds(200);
-// What gRPC calls the least backoff: how long it tries to connect at least before it gives up.
-constexpr int kConnectTimeoutMs = 10'000;
+// A refusal by a node that does not lead.
+constexpr char kLeaderKey[] = "forebay-leader";
+constexpr char kLeaderEpochKey[] = "forebay-leader-epoch";
+// Served by every node of a cluster.
+constexpr std::string_view kAnyNode = "/forebay.v1.ClusterService/";
+// How often a call that is not to be repeated goes elsewhere all the same.
+constexpr int kRedirectsMax = 3;
 constexpr absl::Duration kBackoffMin = absl::Milliseconds(50);
 constexpr absl::Duration kBackoffMax = absl::Seconds(2);
-
-absl::Status FromGrpc(const grpc::Status& status, const grpc::ClientContext& context,
-                      const std::string& address, bool tls) {
-  if (status.ok()) return absl::OkStatus();
-  // The numbers of the codes are the same. What comes from the transport, not from the daemon, is
-  // told by its code alone.
-  const auto code = static_cast<absl::StatusCode>(status.error_code());
-  const bool transport = code == absl::StatusCode::kUnavailable;
-  std::string message = status.error_message();
-  if (transport) {
-    const std::string hint = TransportHint(message, tls);
-    message = absl::StrCat("daemon at ", address, ": ", hint, hint.empty() ? "" : ": ", message);
-  }
-  absl::Status out(code, message);
-  const auto& trailers = context.GetServerTrailingMetadata();
-  const auto found = trailers.find(kRetryAfterKey);
-  if (found != trailers.end()) {
-    out.SetPayload(kRetryAfterPayload,
-                   absl::Cord(absl::string_view(found->second.data(), found->second.size())));
-  }
-  return out;
-}
-
-void Authorize(const ConnectOptions& options, grpc::ClientContext* context) {
-  if (!options.token.empty()) {
-    context->AddMetadata("authorization", absl::StrCat("Bearer ", options.token));
-  }
-}
-
-bool IsTls(const ConnectOptions& options) {
-  return options.tls || !options.tls_root_pem.empty() || !options.tls_key_pem.empty();
-}
-
-// gRPC says what is wrong with them only in its own log.
-absl::Status CheckPem(const ConnectOptions& options) {
-  const std::pair<const char*, const std::string*> certificates[] = {
-      {"tls_root_pem", &options.tls_root_pem}, {"tls_cert_pem", &options.tls_cert_pem}};
-  for (const auto& [name, pem] : certificates) {
-    if (pem->empty() || absl::StrContains(*pem, "-----BEGIN CERTIFICATE-----")) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": holds no certificate; PEM text is wanted, not a path"));
-  }
-  if (!options.tls_key_pem.empty() && !absl::StrContains(options.tls_key_pem, "PRIVATE KEY-----")) {
-    return absl::InvalidArgumentError(
-        "tls_key_pem: holds no private key; PEM text is wanted, not a path");
-  }
-  return absl::OkStatus();
-}
-
-std::shared_ptr<grpc::ChannelCredentials> Credentials(const ConnectOptions& options) {
-  if (!IsTls(options)) return grpc::InsecureChannelCredentials();
-  grpc::SslCredentialsOptions ssl;
-  ssl.pem_root_certs = options.tls_root_pem;
-  ssl.pem_private_key = options.tls_key_pem;
-  ssl.pem_cert_chain = options.tls_cert_pem;
-  return grpc::SslCredentials(ssl);
-}
 
 grpc::Slice ToSlice(const Piece& piece) {
   if (piece.owner == nullptr) return grpc::Slice(piece.bytes.data(), piece.bytes.size());
@@ -112,54 +54,62 @@ grpc::Slice ToSlice(const Piece& piece) {
 
 }  // namespace
 
-struct Connection::Channel {
-  // A lost connection comes back only while some thread polls, and a call that fails at once does
-  // not; gRPC itself looks each 5 s.
-  void LetConnect(absl::Time deadline) const {
-    if (grpc->GetState(false) != GRPC_CHANNEL_TRANSIENT_FAILURE) return;
-    const absl::Time now = absl::Now();
-    // The call itself, which knows why there is no connection, needs some of the time.
-    grpc->WaitForConnected(absl::ToChronoTime(now + std::min(kConnectLook, (deadline - now) / 2)));
-  }
-
-  std::shared_ptr<grpc::Channel> grpc;
-};
-
 absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const ConnectOptions& options) {
-  if (options.address.empty()) {
-    return absl::InvalidArgumentError("address: is empty; give HOST:PORT or unix:/path");
-  }
+  auto seeds = ParseSeeds(options.address);
+  if (!seeds.ok()) return seeds.status();
   if (options.tls_key_pem.empty() != options.tls_cert_pem.empty()) {
     return absl::InvalidArgumentError("tls_key_pem, tls_cert_pem: give both or none");
   }
   if (absl::Status status = CheckPem(options); !status.ok()) return status;
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(-1);
-  arguments.SetMaxSendMessageSize(-1);
-  // Each Connection has a connection of its own.
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMinMs);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMaxMs);
-  // After a failure gRPC looks the name up again before it connects; by default at most each 30 s.
-  arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, kResolveMinMs);
-  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  // Loopback and cluster addresses are reached directly, whatever the environment says of proxies.
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  auto channel = std::make_unique<Channel>();
-  channel->grpc = grpc::CreateCustomChannel(options.address, Credentials(options), arguments);
-  return std::unique_ptr<Connection>(new Connection(options, std::move(channel)));
+  return std::unique_ptr<Connection>(
+      new Connection(options, std::make_unique<Cluster>(options, *seeds)));
 }
 
-Connection::Connection(const ConnectOptions& options, std::unique_ptr<Channel> channel)
-    : options_(options), channel_(std::move(channel)) {}
+Connection::Connection(const ConnectOptions& options, std::unique_ptr<Cluster> cluster)
+    : options_(options), cluster_(std::move(cluster)) {}
 
 Connection::~Connection() = default;
 
-absl::Status Connection::CallOnce(const std::string& method, std::string_view request,
-                                  absl::Time deadline, Cancellation* cancellation,
-                                  std::string* response) {
-  channel_->LetConnect(deadline);
+absl::Status Connection::FromGrpc(const grpc::Status& status, const grpc::ClientContext& context,
+                                  const Channel& channel, bool cancelled) {
+  if (status.ok()) {
+    cluster_->Answered(channel);
+    return absl::OkStatus();
+  }
+  // The numbers of the codes are the same. What comes from the transport, not from the daemon, is
+  // told by its code alone.
+  auto code = static_cast<absl::StatusCode>(status.error_code());
+  std::string message = status.error_message();
+  if (code == absl::StatusCode::kCancelled && channel.left() && !cancelled) {
+    code = absl::StatusCode::kUnavailable;
+    message = "another node leads";
+  }
+  if (code == absl::StatusCode::kUnavailable) {
+    const std::string hint = TransportHint(message, IsTls(options_));
+    message = absl::StrCat("daemon at ", channel.address(), ": ", hint, hint.empty() ? "" : ": ",
+                           message);
+  }
+  absl::Status out(code, message);
+  const auto& trailers = context.GetServerTrailingMetadata();
+  const auto trailer = [&trailers](const char* key) {
+    const auto found = trailers.find(key);
+    return found == trailers.end() ? std::string()
+                                   : std::string(found->second.data(), found->second.size());
+  };
+  if (const std::string after = trailer(kRetryAfterKey); !after.empty()) {
+    out.SetPayload(kRetryAfterPayload, absl::Cord(after));
+  }
+  if (code != absl::StatusCode::kUnavailable) return out;
+  uint64_t epoch = 0;
+  const std::string leader = trailer(kLeaderKey);
+  if (!leader.empty() && !absl::SimpleAtoi(trailer(kLeaderEpochKey), &epoch)) epoch = 0;
+  return cluster_->Failed(channel, std::move(out), leader, epoch);
+}
+
+absl::Status Connection::CallOnce(Channel* channel, const std::string& method,
+                                  std::string_view request, absl::Time deadline,
+                                  Cancellation* cancellation, std::string* response) {
+  channel->LetConnect(deadline);
   grpc::ClientContext context;
   Authorize(options_, &context);
   context.set_deadline(absl::ToChronoTime(deadline));
@@ -170,10 +120,15 @@ absl::Status Connection::CallOnce(const std::string& method, std::string_view re
   grpc::ByteBuffer in;
   uint64_t act = 0;
   if (cancellation != nullptr) act = cancellation->OnCancel([&context] { context.TryCancel(); });
-  const grpc::Status status = grpc::internal::BlockingUnaryCall(
-      channel_->grpc.get(), RpcMethod(method.c_str(), RpcMethod::NORMAL_RPC), &context, out, &in);
+  grpc::Status status = grpc::Status::CANCELLED;
+  if (channel->Enter(&context)) {
+    status = grpc::internal::BlockingUnaryCall(
+        channel->grpc(), RpcMethod(method.c_str(), RpcMethod::NORMAL_RPC), &context, out, &in);
+    channel->Exit(&context);
+  }
   if (cancellation != nullptr) cancellation->Forget(act);
-  if (!status.ok()) return FromGrpc(status, context, options_.address, IsTls(options_));
+  const bool cancelled = cancellation != nullptr && cancellation->cancelled();
+  if (auto failed = FromGrpc(status, context, *channel, cancelled); !failed.ok()) return failed;
   std::vector<grpc::Slice> slices;
   if (!in.Dump(&slices).ok()) return absl::InternalError("the daemon's answer cannot be read");
   response->clear();
@@ -189,16 +144,36 @@ absl::StatusOr<std::string> Connection::Unary(std::string_view method, std::stri
   const UsageMeter::Scope scope(&meter_);
   const std::string name(method);
   const absl::Time deadline = absl::Now() + CallTimeout(options);
+  const bool of_any_node = method.substr(0, kAnyNode.size()) == kAnyNode;
   std::string response;
+  absl::Status before;
   for (int attempt = 1;; ++attempt) {
-    absl::Status status = CallOnce(name, request, deadline, options.cancellation, &response);
+    const auto channel = of_any_node ? cluster_->Any(attempt) : cluster_->Current();
+    absl::Status status =
+        CallOnce(channel.get(), name, request, deadline, options.cancellation, &response);
     if (status.ok()) return response;
-    if (!options.retry || !MayRetry(status)) return status;
+    // What the last whole try said, says more.
+    if (absl::IsDeadlineExceeded(status) && !before.ok()) return cluster_->Ended(before);
+    const bool redirected = attempt <= kRedirectsMax && cluster_->Redirected(status);
+    if (!MayRetry(status) || (!options.retry && !redirected)) {
+      return cluster_->Ended(std::move(status));
+    }
     const absl::Duration pause = Backoff(status, attempt);
-    // What is known says more than "deadline exceeded" would.
-    if (absl::Now() + pause >= deadline) return status;
-    if (!Pause(pause, options.cancellation)) return absl::CancelledError("cancelled by the caller");
+    const absl::Duration left = deadline - absl::Now();
+    // With several nodes one may come to lead any moment; else what is known says more than
+    // "deadline exceeded" would.
+    if (pause >= left && !cluster_->several()) return cluster_->Ended(std::move(status));
+    if (!cluster_->Pause(status, std::min(pause, left), options.cancellation)) {
+      return absl::CancelledError("cancelled by the caller");
+    }
+    if (absl::Now() >= deadline) return cluster_->Ended(status);
+    before = std::move(status);
   }
+}
+
+bool Connection::PauseAfter(const absl::Status& failure, int failures, Cancellation* cancellation) {
+  return cluster_->Pause(failure, failures == 0 ? absl::ZeroDuration() : Backoff(failure, failures),
+                         cancellation);
 }
 
 bool MayRetry(const absl::Status& status) {
@@ -251,10 +226,11 @@ std::string_view Incoming::Whole() {
 }
 
 struct MessageStream::Call {
+  Connection* connection = nullptr;
+  std::shared_ptr<Channel> channel;
   grpc::ClientContext context;
   std::string method;  // gRPC keeps the pointer
-  std::string address;
-  bool tls = false;
+  std::atomic<bool> cancelled{false};
   std::unique_ptr<grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>> stream;
   bool finished = false;
 };
@@ -262,22 +238,25 @@ struct MessageStream::Call {
 MessageStream::MessageStream(std::unique_ptr<Call> call) : call_(std::move(call)) {}
 
 MessageStream::~MessageStream() {
-  if (call_->finished) return;
-  Cancel();
-  Finish().IgnoreError();
+  if (!call_->finished) {
+    Cancel();
+    Finish().IgnoreError();
+  }
 }
 
 std::unique_ptr<MessageStream> Connection::OpenStream(const std::string& method) {
-  channel_->LetConnect(absl::InfiniteFuture());
   auto call = std::make_unique<MessageStream::Call>();
-  Authorize(options_, &call->context);
+  call->connection = this;
   call->method = method;
-  call->address = options_.address;
-  call->tls = IsTls(options_);
+  Authorize(options_, &call->context);
+  do {
+    call->channel = cluster_->Current();
+    call->channel->LetConnect(absl::InfiniteFuture());
+  } while (!call->channel->Enter(&call->context));
   // As generated code does it, with raw messages in place of typed ones.
   call->stream.reset(
       grpc::internal::ClientReaderWriterFactory<grpc::ByteBuffer, grpc::ByteBuffer>::Create(
-          channel_->grpc.get(), RpcMethod(call->method.c_str(), RpcMethod::BIDI_STREAMING),
+          call->channel->grpc(), RpcMethod(call->method.c_str(), RpcMethod::BIDI_STREAMING),
           &call->context));
   return std::unique_ptr<MessageStream>(new MessageStream(std::move(call)));
 }
@@ -309,9 +288,14 @@ void MessageStream::WritesDone() { call_->stream->WritesDone(); }
 absl::Status MessageStream::Finish() {
   call_->finished = true;
   const grpc::Status status = call_->stream->Finish();
-  return FromGrpc(status, call_->context, call_->address, call_->tls);
+  call_->channel->Exit(&call_->context);
+  return call_->connection->FromGrpc(status, call_->context, *call_->channel, call_->cancelled);
 }
 
-void MessageStream::Cancel() { call_->context.TryCancel(); }
+void MessageStream::Cancel() {
+  // What was cancelled before, when the node was left, is to be told as that.
+  if (!call_->channel->left()) call_->cancelled = true;
+  call_->context.TryCancel();
+}
 
 }  // namespace forebay::client

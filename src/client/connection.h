@@ -1,5 +1,8 @@
 // The client's transport: unary calls with deadline, cancellation and retries, and streams of raw
-// messages. All that knows gRPC in the client is connection.cc.
+// messages. What knows gRPC in the client is connection.cc and what it stands on (cluster.h).
+//
+// In a cluster all goes to the node that leads; when another one takes over, what is under way ends
+// with UNAVAILABLE, and whoever repeats it finds the new leader.
 //
 // A Connection is thread-safe. A MessageStream has one writer and one reader, which may be two
 // threads; Cancel may come from any thread. The connection outlives its streams.
@@ -18,7 +21,15 @@
 #include "forebay/call.h"
 #include "forebay/client.h"
 
+namespace grpc {
+class ClientContext;
+class Status;
+}  // namespace grpc
+
 namespace forebay::client {
+
+class Channel;
+class Cluster;
 
 // Bytes of a message that is sent. They are not copied: `owner` is let go when the transport no
 // longer needs them, from any thread.
@@ -82,6 +93,10 @@ class Connection {
   // reads cancels. `server_streams_only`: one request is written, then the daemon streams.
   std::unique_ptr<MessageStream> OpenStream(const std::string& method);
 
+  // Before what failed, so many times in a row, is begun again: the pause that the failure asks
+  // for, cut short when there is a better place. False if it was cancelled.
+  bool PauseAfter(const absl::Status& failure, int failures, Cancellation* cancellation);
+
   UsageMeter& meter() { return meter_; }
   const ConnectOptions& options() const { return options_; }
 
@@ -94,14 +109,17 @@ class Connection {
   }
 
  private:
-  struct Channel;
-  Connection(const ConnectOptions& options, std::unique_ptr<Channel> channel);
-  absl::Status CallOnce(const std::string& method, std::string_view request, absl::Time deadline,
-                        Cancellation* cancellation, std::string* response);
+  friend class MessageStream;
+  Connection(const ConnectOptions& options, std::unique_ptr<Cluster> cluster);
+  absl::Status CallOnce(Channel* channel, const std::string& method, std::string_view request,
+                        absl::Time deadline, Cancellation* cancellation, std::string* response);
+  // `cancelled`: by who made the call.
+  absl::Status FromGrpc(const grpc::Status& status, const grpc::ClientContext& context,
+                        const Channel& channel, bool cancelled);
 
   const ConnectOptions options_;
-  const std::unique_ptr<Channel> channel_;
   UsageMeter meter_;
+  const std::unique_ptr<Cluster> cluster_;
 };
 
 // Whether a failed call may be repeated as it is: the daemon was not reached, or asked to come

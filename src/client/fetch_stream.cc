@@ -34,6 +34,7 @@ FetchStream::~FetchStream() {
     if (stream_ != nullptr) stream_->Cancel();
     changed_.notify_all();
   }
+  ending_.Cancel();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -167,9 +168,7 @@ void FetchStream::Loop() {
         !absl::IsUnknown(status) && !absl::IsCancelled(status)) {
       return Fail(status);
     }
-    std::unique_lock lock(mutex_);
-    const absl::Time until = absl::Now() + Backoff(status, ++failures);
-    if (changed_.wait_until(lock, absl::ToChronoTime(until), [this] { return closing_; })) return;
+    if (!connection_->PauseAfter(status, ++failures, &ending_)) return;
   }
 }
 

@@ -53,6 +53,7 @@ class FetchStream {
   size_t taken_ = 0;
   std::deque<MicroBatch> ready_;
 
+  Cancellation ending_;
   std::thread thread_;
 };
 

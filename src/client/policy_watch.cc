@@ -21,6 +21,7 @@ PolicyWatch::~PolicyWatch() {
     if (stream_ != nullptr) stream_->Cancel();
     changed_.notify_all();
   }
+  ending_.Cancel();
   thread_.join();
 }
 
@@ -40,9 +41,7 @@ void PolicyWatch::Loop() {
     }
     const absl::Status status = stream->Finish();
     failures = absl::Now() - began > absl::Seconds(10) ? 1 : failures + 1;
-    std::unique_lock lock(mutex_);
-    const absl::Time until = absl::Now() + Backoff(status, failures);
-    if (changed_.wait_until(lock, absl::ToChronoTime(until), [this] { return closing_; })) return;
+    if (!connection_->PauseAfter(status, failures, &ending_)) return;
   }
 }
 

@@ -46,6 +46,7 @@ class PolicyWatch {
   std::optional<Announcement> published_;
   std::optional<Announcement> pending_;
 
+  Cancellation ending_;
   std::thread thread_;
 };
 

@@ -110,6 +110,7 @@ PushQueue::~PushQueue() {
     if (stream_ != nullptr) stream_->Cancel();
     changed_.notify_all();
   }
+  ending_.Cancel();
   writer_.join();
   completions_->Close();
   timer_.join();
@@ -383,7 +384,7 @@ bool PushQueue::TakeReply(const v1::PushReply& reply) {
 
 void PushQueue::Recover(const absl::Status& status) {
   std::vector<std::shared_ptr<Live>> ended;  // die after the lock
-  absl::Duration pause;
+  int failures = 0;
   {
     const std::lock_guard lock(mutex_);
     std::vector<std::shared_ptr<Live>> unanswered;
@@ -417,11 +418,11 @@ void PushQueue::Recover(const absl::Status& status) {
     }
     for (auto& live : unanswered) live->outcomes.clear();
     waiting_.insert(waiting_.begin(), unanswered.begin(), unanswered.end());
-    if (passing && !status.ok() && !absl::IsCancelled(status)) pause = Backoff(status, ++failures_);
+    if (passing && !status.ok() && !absl::IsCancelled(status)) failures = ++failures_;
   }
   ended.clear();
-  std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, absl::ToChronoTime(absl::Now() + pause), [this] { return closing_; });
+  // The loop sees by itself that it ends.
+  connection_->PauseAfter(status, failures, &ending_);
 }
 
 }  // namespace forebay::client

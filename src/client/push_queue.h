@@ -94,6 +94,7 @@ class PushQueue {
   size_t isolate_ = 0;
   int failures_ = 0;  // streams in a row that ended before a reply
 
+  Cancellation ending_;
   std::thread writer_;
   std::thread timer_;
   void TimeLoop();
