@@ -180,13 +180,12 @@ Engine::Engine(Options options, DeadBytes* dead)
 }
 
 absl::Status Engine::LogFull(const std::string& machine, const LogQueue& queue) {
-  return absl::UnavailableError(
-      absl::StrCat(queue.replicated ? "the disks of the nodes in sync do not keep up, or too few are "
-                                      "in sync: "
-                                    : "the disk does not keep up: ",
-                   BytesText(queue.bytes), " of the log of ",
-                   machine, " wait to be synced, at most ", BytesText(queue.bytes_max),
-                   " (storage.log_pending_bytes_max)"));
+  return absl::UnavailableError(absl::StrCat(
+      queue.replicated ? "the disks of the nodes in sync do not keep up, or too few are "
+                         "in sync: "
+                       : "the disk does not keep up: ",
+      BytesText(queue.bytes), " of the log of ", machine, " wait to be synced, at most ",
+      BytesText(queue.bytes_max), " (storage.log_pending_bytes_max)"));
 }
 
 DeadBytes::Named Engine::NamedByState() const {

@@ -20,7 +20,7 @@ namespace forebay::node {
 // What a log holds that is not durable yet.
 struct LogQueue {
   uint64_t bytes = 0;
-  uint64_t bytes_max = 0;  // 0: no limit
+  uint64_t bytes_max = 0;   // 0: no limit
   bool replicated = false;  // other nodes are waited for, too
   bool full() const { return bytes_max > 0 && bytes >= bytes_max; }
 };

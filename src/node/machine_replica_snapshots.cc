@@ -186,6 +186,8 @@ void MachineReplica::EndInstall(absl::StatusOr<LogPosition> keep_from) {
   } else {
     places_ = EntryPlaces(applied_);
   }
+  snapshot_bytes_ = install.bytes.size();
+  ports_.snapshot(SnapshotTaken{.position = applied_, .bytes = snapshot_bytes_});
   replica_->OnSnapshotInstalled(install.base, SteadyMs());
   writer_->TruncateBefore(*keep_from);
   Pump();

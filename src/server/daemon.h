@@ -60,7 +60,7 @@ class Daemon {
   enum class End : uint8_t {
     kClean,
     kHandedOver,  // what still waits here is the other node's: the process ends as it is
-    kHangs,       // the store of rollouts: the destructor would wait for it, however long that takes
+    kHangs,  // the store of rollouts: the destructor would wait for it, however long that takes
   };
   End Drain();
   // Says in the log what an end at once cuts off. Any thread, as long as the daemon lives.

@@ -22,8 +22,7 @@ Cluster::Cluster(size_t nodes, std::vector<std::string> flags, size_t etcd_membe
   for (uint32_t id = 1; id <= nodes; ++id) {
     std::vector<std::string> all = {
         absl::StrCat("--cluster.etcd=", absl::StrJoin(etcd_.endpoints(), ",")),
-        absl::StrCat("--cluster.node=", id),
-        absl::StrCat("--storage.directory=", directory(id)),
+        absl::StrCat("--cluster.node=", id), absl::StrCat("--storage.directory=", directory(id)),
         absl::StrCat("--storage.segment_directory=", store()),
         absl::StrCat("--cluster.suspect_ms=", static_cast<int>(600 * Slowness()))};
     all.insert(all.end(), flags.begin(), flags.end());
@@ -70,11 +69,8 @@ uint32_t Cluster::AwaitLeader(uint32_t not_this, absl::Duration timeout) {
       [&](const v1::ClusterView& view) {
         if (view.leader() == 0 || view.leader() == not_this) return false;
         const auto client = Connect(node(view.leader()).address());
-        const bool serves = client::CallTyped<v1::GetStatusResponse>(
-                                client->connection(), "/forebay.v1.AdminService/GetStatus",
-                                v1::GetStatusRequest(), {.timeout = kAsk * Slowness(),
-                                                         .retry = false})
-                                .ok();
+        const bool serves =
+            client::Admin(client.get()).Status({.timeout = kAsk * Slowness(), .retry = false}).ok();
         if (serves) leader = view.leader();
         return serves;
       },
@@ -94,6 +90,17 @@ bool Cluster::AwaitInSync(const std::vector<uint32_t>& but, absl::Duration timeo
                    }
                  }
                  return true;
+               });
+      },
+      timeout);
+}
+
+bool Cluster::AwaitOutOfSync(uint32_t id, absl::Duration timeout) {
+  return AwaitView(
+      [&](const v1::ClusterView& view) {
+        return !view.machines().empty() &&
+               std::ranges::none_of(view.machines(), [&](const v1::ClusterMachine& machine) {
+                 return std::ranges::find(machine.in_sync(), id) != machine.in_sync().end();
                });
       },
       timeout);
