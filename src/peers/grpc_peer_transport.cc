@@ -21,7 +21,6 @@ struct Posted final : Event {
   }
   ~Posted() override { in_flight->Remove(); }
   void Handle(bool /*ok*/) override {
-    TsanAcquire(this);
     std::move(task)();
     delete this;
   }
@@ -64,7 +63,10 @@ void GrpcPeerTransport::Poll() {
     bool ok = false;
     const auto event = queue_.AsyncNext(&tag, &ok, std::chrono::system_clock::now() + kTick);
     if (event == grpc::CompletionQueue::SHUTDOWN) return;
-    if (event == grpc::CompletionQueue::GOT_EVENT) static_cast<Event*>(tag)->Handle(ok);
+    if (event == grpc::CompletionQueue::GOT_EVENT) {
+      TsanAcquire(tag);
+      static_cast<Event*>(tag)->Handle(ok);
+    }
     const auto now = std::chrono::steady_clock::now();
     if (now < tick_at) continue;
     tick_at = now + kTick;
@@ -113,8 +115,9 @@ void GrpcPeerTransport::Send(cluster::NodeId to, std::string_view machine, std::
 
 void GrpcPeerTransport::Post(absl::AnyInvocable<void()> task) {
   auto* posted = new Posted(&in_flight_, std::move(task));
-  TsanRelease(posted);
-  posted->alarm.Set(&queue_, gpr_now(GPR_CLOCK_MONOTONIC), static_cast<Event*>(posted));
+  Event* const tag = posted;
+  TsanRelease(tag);
+  posted->alarm.Set(&queue_, gpr_now(GPR_CLOCK_MONOTONIC), tag);
 }
 
 std::list<std::unique_ptr<SnapshotSend>> GrpcPeerTransport::TakeEnded() {

@@ -99,12 +99,12 @@ struct MessageLink::Call : std::enable_shared_from_this<Call> {
 
 void* MessageLink::Operation::Begin() {
   held_ = call_->shared_from_this();
-  TsanRelease(this);
-  return this;
+  Event* const tag = this;
+  TsanRelease(tag);
+  return tag;
 }
 
 void MessageLink::Operation::Handle(bool ok) {
-  TsanAcquire(this);
   const std::shared_ptr<Call> call = std::move(held_);  // perhaps the last one
   (call->link.get()->*done_)(call, ok);
 }

@@ -23,7 +23,7 @@
 
 namespace forebay::peers {
 
-// What comes out of the completion queue.
+// What comes out of the completion queue, after TsanAcquire.
 class Event {
  public:
   virtual ~Event() = default;
