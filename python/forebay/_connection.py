@@ -23,6 +23,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "1")
 import grpc  # noqa: E402
 
 from . import _errors  # noqa: E402
+from ._cluster import WATCH, Cluster, parse_seeds  # noqa: E402
 from ._wire import Message  # noqa: E402
 
 log = logging.getLogger("forebay")
@@ -40,9 +41,9 @@ _OPTIONS: List[Tuple[str, Any]] = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.enable_retries", 0),  # retried here, where deadlines and reasons are known
-    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 2000),
+    ("grpc.max_reconnect_backoff_ms", 500),
     # Else the name is looked up again only after 30 s, also when it is an address.
     ("grpc.dns_min_time_between_resolutions_ms", 500),
 ]
@@ -193,8 +194,83 @@ def may_retry(error: grpc.RpcError) -> bool:
     )
 
 
+class Moved(grpc.RpcError):  # type: ignore[misc]
+    """What a stream ends with when another node has come to lead."""
+
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.UNAVAILABLE
+
+    def details(self) -> str:
+        return "another node leads"
+
+    def trailing_metadata(self) -> Tuple[Any, ...]:
+        return ()
+
+
+class _Node:
+    """The channels to one node, of one purpose each, so that calls never queue behind payload bytes."""
+
+    def __init__(self, address: str, open_channel: Callable[[str], grpc.Channel]) -> None:
+        self.address = address
+        self.left = False  # another one leads: what was under way has ended, and nothing begins
+        self._open = open_channel
+        self._lock = threading.RLock()
+        self._channels: Dict[str, grpc.Channel] = {}
+        self._stubs: Dict[Tuple[str, str], Any] = {}
+
+    def stub(self, kind: str, method: str, purpose: str, decode: Optional[Callable[[bytes], Any]] = None) -> Any:
+        with self._lock:
+            stub = self._stubs.get((method, purpose)) if decode is None else None
+            if stub is None:
+                channel = self._channels.get(purpose)
+                if channel is None:
+                    channel = self._channels[purpose] = self._open(self.address)
+                    if self.left:
+                        channel.close()  # whoever calls on it is told as if it had been there before
+                # No serializers: messages are encoded and decoded here.
+                stub = getattr(channel, kind)(method, response_deserializer=decode)
+                if decode is None:
+                    self._stubs[method, purpose] = stub
+            return stub
+
+    def close(self, left: bool = False) -> None:
+        """Ends all calls."""
+        with self._lock:
+            self.left = self.left or left
+            channels, self._channels, self._stubs = self._channels, {}, {}
+        for channel in channels.values():
+            channel.close()
+
+
+class Stream:
+    """A stream to the node that leads: iterates over the answers. It ends with Moved when another one comes to lead."""
+
+    def __init__(self, connection: "Connection", node: _Node, revision: int, call: Any) -> None:
+        self._connection, self._node, self._call = connection, node, call
+        self._cancelled = False
+        self.revision = revision  # for Connection.pause
+
+    def __iter__(self) -> "Stream":
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return next(self._call)
+        except grpc.RpcError as error:
+            if self._node.left and not self._cancelled:
+                raise Moved() from None
+            if error.code() is grpc.StatusCode.UNAVAILABLE:
+                self._connection._cluster.failed(self._node.address, error)
+            raise
+
+    def cancel(self) -> None:
+        # What was ended before, by leaving the node, is to be told as that.
+        self._cancelled = not self._node.left
+        self._call.cancel()
+
+
 class Connection:
-    """A target and how to call it."""
+    """A target, which may be several nodes of a cluster, and how to call it: the node that leads, if there are several."""
 
     def __init__(
         self,
@@ -202,7 +278,10 @@ class Connection:
         token: Optional[str] = None,
         tls: Union[None, bool, str, TLS] = None,
         timeout: float = UNARY_TIMEOUT_S,
+        alone: bool = False,
     ) -> None:
+        """`alone`: it is known that there is no cluster."""
+        self._seeds = parse_seeds(target)
         if not timeout >= 0:  # written so that NaN fails
             raise ValueError(f"timeout is {timeout}, must be a number of seconds, at least 0")
         self.target = target
@@ -211,53 +290,79 @@ class Connection:
         self._metadata = (("authorization", f"Bearer {token}"),) if token else None
         self._lock = threading.RLock()
         self._pid = 0
-        self._channels: Dict[str, grpc.Channel] = {}
-        self._stubs: Dict[Tuple[str, str], Any] = {}
+        self._alone = alone
+        self._nodes: Dict[str, _Node] = {}
+        self._cluster = self._new_cluster()
         self._reached = False
 
     def __getstate__(self) -> Dict[str, Any]:
         """Pickled for workers: all but what belongs to this process."""
         state = dict(self.__dict__)
-        for name in ("_lock", "_channels", "_stubs"):
+        for name in ("_lock", "_nodes", "_cluster"):
             del state[name]
         return {**state, "_pid": 0}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=threading.RLock(), _channels={}, _stubs={})
+        self.__dict__.update(state, _lock=threading.RLock(), _nodes={})
+        self._cluster = self._new_cluster()
 
-    def _stub(self, kind: str, method: str, purpose: str, decode: Optional[Callable[[bytes], Any]] = None) -> Any:
+    def _new_cluster(self) -> Cluster:
+        cluster = Cluster(self._seeds, self._open_watch, self._moved)
+        if self._alone:
+            cluster.be_alone()
+        return cluster
+
+    def _leader(self) -> Tuple[_Node, int]:
+        """The node to call, and what is known now: for `pause`, should the call fail."""
         if self._pid != os.getpid():
             self._begin_process()
+        address, revision = self._cluster.current
+        return self._node(address), revision
+
+    def _node(self, address: str) -> _Node:
         with self._lock:
-            stub = self._stubs.get((method, purpose)) if decode is None else None
-            if stub is None:
-                channel = self._channels.get(purpose)
-                if channel is None:
-                    channel = self._channels[purpose] = self._open()
-                # No serializers: messages are encoded and decoded here.
-                stub = getattr(channel, kind)(method, response_deserializer=decode)
-                if decode is None:
-                    self._stubs[method, purpose] = stub
-            return stub
+            node = self._nodes.get(address)
+            if node is None:
+                node = self._nodes[address] = _Node(address, self._open)
+            return node
+
+    def _moved(self, leader: str) -> None:
+        """Ends what is under way elsewhere: a node that is frozen never would."""
+        with self._lock:
+            left = [node for address, node in self._nodes.items() if address != leader]
+            self._nodes = {address: node for address, node in self._nodes.items() if address == leader}
+        for node in left:
+            node.close(left=True)
+
+    def _open_watch(self, address: str, request: bytes) -> Any:
+        # Of its own, if it is not the one that is called: it goes on when others are left.
+        stub = self._node(address).stub("unary_stream", WATCH, "calls" if address == self._cluster.current[0] else "watch")
+        return stub(request, metadata=self._metadata)
+
+    def pause(self, seconds: float, scope: Scope, since: int) -> bool:
+        """Before what failed is begun again: sleeps, but no longer than until there is a better place for it.
+
+        `since`: the revision of what failed. Returns early, and True, when cancelled.
+        """
+        return self._cluster.pause(seconds, scope, since)
 
     def _begin_process(self) -> None:
         """After a fork: the parent's channels are its own, and its threads may have held the lock."""
         with _fork_lock:
             if self._pid != os.getpid():
-                _inherited.append(self._channels)  # never closed here
+                _inherited.append((self._nodes, self._cluster))  # never closed here
                 self._lock = threading.RLock()
-                self._channels, self._stubs, self._reached = {}, {}, False
+                self._nodes, self._cluster, self._reached = {}, self._new_cluster(), False
                 self._pid = os.getpid()
 
-    def _open(self) -> grpc.Channel:
+    def _open(self, address: str) -> grpc.Channel:
         # glibc gives freed memory back to the system above twice the largest block that was freed so far; messages of
         # megabytes would come in fresh pages each time, which cost more than their copies. A block that is never touched:
         bytes(16 << 20)
-        # Channels of one purpose each, so that calls never queue behind payload bytes.
         options = [*_OPTIONS, ("grpc.use_local_subchannel_pool", 1)]
         if self._tls is not None:
-            return grpc.secure_channel(self.target, self._tls.credentials(), options=options)
-        return grpc.insecure_channel(self.target, options=options)
+            return grpc.secure_channel(address, self._tls.credentials(), options=options)
+        return grpc.insecure_channel(address, options=options)
 
     def stream(
         self,
@@ -266,19 +371,32 @@ class Connection:
         purpose: str = "calls",
         timeout: Optional[float] = None,
         decode: Optional[Callable[[bytes], Any]] = None,
-    ) -> Any:
+    ) -> Stream:
         """Begins a stream of encoded messages; what is returned iterates over what `decode` makes of the answers.
 
         gRPC's thread calls `decode` as soon as it has the bytes. It must neither raise nor return None.
         """
-        stub = self._stub("stream_stream", method, purpose, decode)
         if timeout is not None:
             timeout = min(timeout, _TIMEOUT_MAX_S)
-        return stub(requests, timeout=timeout, metadata=self._metadata)
+        return self._begin(
+            lambda node: node.stub("stream_stream", method, purpose, decode)(
+                requests, timeout=timeout, metadata=self._metadata
+            )
+        )
 
-    def watch(self, method: str, request: Message) -> Any:
+    def watch(self, method: str, request: Message) -> Stream:
         """Begins a call that is answered by a stream."""
-        return self._stub("unary_stream", method, "calls")(request.encode(), metadata=self._metadata)
+        body = request.encode()
+        return self._begin(lambda node: node.stub("unary_stream", method, "calls")(body, metadata=self._metadata))
+
+    def _begin(self, begin: Callable[[_Node], Any]) -> Stream:
+        while True:
+            node, revision = self._leader()
+            try:
+                return Stream(self, node, revision, begin(node))
+            except ValueError:  # so gRPC says that the channel was closed meanwhile
+                if not node.left:
+                    raise
 
     def call(
         self,
@@ -288,42 +406,62 @@ class Connection:
         timeout: Optional[float] = None,
         scope: Optional[Scope] = None,
         wait: bool = False,
+        repeated: Optional[Callable[[], None]] = None,
     ) -> Response:
         """One call; repeated while the daemon is unavailable or overloaded, until `timeout` (seconds) is over.
 
-        With `wait` a daemon that was never reached is waited for as long as one that was. Raises InvalidRequest for
-        a request of more than MESSAGE_BYTES_MAX bytes, which is not sent.
+        With `wait` a daemon that was never reached is waited for as long as one that was. `repeated` is called before
+        each repetition. Raises InvalidRequest for a request of more than MESSAGE_BYTES_MAX bytes, which is not sent.
         """
         scope = scope or current_scope()
         body = encoded(request, method.rpartition("/")[2])
         if len(body) > MESSAGE_BYTES_MAX:
             what = method.rpartition("/")[2]
             raise _errors.InvalidRequest(f"{what}: the request has {len(body)} bytes, at most {MESSAGE_BYTES_MAX}")
-        stub = self._stub("unary_unary", method, "calls")
         begin = time.monotonic()
         deadline = begin + (self.timeout if timeout is None else timeout)
         backoff = Backoff()
         failure: Optional[_errors.ForebayError] = None
         while True:
             left = deadline - time.monotonic()
+            node, revision = self._leader()
+            stub = node.stub("unary_unary", method, "calls")
             try:
                 call = stub.future(body, timeout=min(max(left, 0.001), _TIMEOUT_MAX_S), metadata=self._metadata)
             except ValueError:  # so gRPC says that the channel was closed meanwhile
+                if node.left:
+                    continue
                 raise _errors.Cancelled(f"the connection was closed ({method})") from failure
             with scope.holding(call):
                 try:
                     answer = call.result()
                     self._reached = True
+                    self._cluster.answered()
                     return response.decode(answer)
-                except grpc.FutureCancelledError:
-                    raise _errors.Cancelled(f"cancelled ({method})") from None
-                except grpc.RpcError as error:
-                    if failure is not None and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                        raise failure from None  # what the last whole try said, says more
-                    pause = self._pause_before_retry(error, method, backoff, begin, deadline, wait)
-                    failure = self._failure(error, method)
-            if scope.wait(pause):
+                except (grpc.FutureCancelledError, grpc.RpcError) as raised:
+                    error = self._reason(raised, node, scope)
+            if error is None:
+                raise _errors.Cancelled(f"cancelled ({method})")
+            if failure is not None and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise failure from None  # what the last whole try said, says more
+            pause = self._pause_before_retry(error, method, backoff, begin, deadline, wait)
+            failure = self._failure(error, method)
+            if repeated is not None:
+                repeated()
+            if self.pause(pause, scope, revision):
                 raise _errors.Cancelled(f"cancelled ({method})") from failure
+
+    def _reason(self, error: Exception, node: _Node, scope: Scope) -> Optional[grpc.RpcError]:
+        """Why a call failed, as the cluster's keeper is told; None if it was cancelled here."""
+        ended = isinstance(error, grpc.FutureCancelledError)
+        if node.left and not scope.cancelled and (ended or error.code() is grpc.StatusCode.CANCELLED):  # type: ignore[attr-defined]
+            return Moved()
+        if ended:
+            return None
+        assert isinstance(error, grpc.RpcError)
+        if error.code() is grpc.StatusCode.UNAVAILABLE:
+            self._cluster.failed(node.address, error)
+        return error
 
     def _pause_before_retry(
         self,
@@ -336,31 +474,36 @@ class Connection:
     ) -> float:
         """How long to wait until the next try; raises if there is none."""
         if may_retry(error):
-            if not self._reached and not wait:
+            if not self._reached and not self._cluster.heard and not wait:
                 deadline = min(deadline, begin + FIRST_CONTACT_S)
             pause = backoff.next_s(retry_after_s(error))
-            if time.monotonic() + pause < deadline:
-                return pause
+            left = deadline - time.monotonic()
+            # With several nodes one may come to lead any moment.
+            if pause < left or (self._cluster.several and left > 0):
+                return min(pause, left)
         raise self._failure(error, method) from None
 
     def _failure(self, error: grpc.RpcError, method: str) -> _errors.ForebayError:
         failure = _errors.from_rpc(error, method)
         if isinstance(failure, _errors.Unavailable):
             hint = _tls_hint(str(failure), self._tls is not None)
-            return _errors.Unavailable(f"{self.target} is not available: {hint}{failure}")
+            asked = self._cluster.asked()
+            asked = f"; asked: {asked}" if asked else ""
+            return _errors.Unavailable(f"{self.target} is not available: {hint}{failure}{asked}")
         return failure
 
     def close(self) -> None:
         if self._pid != os.getpid():
             return  # of a parent, or never used
+        self._cluster.close()
         with self._lock:
-            channels, self._channels, self._stubs = self._channels, {}, {}
-        for channel in channels.values():
-            channel.close()
+            nodes, self._nodes = list(self._nodes.values()), {}
+        for node in nodes:
+            node.close()
 
 
 _serial = itertools.count(1)
-_inherited: List[Dict[str, grpc.Channel]] = []
+_inherited: List[Any] = []
 _fork_lock = threading.RLock()
 
 

@@ -184,7 +184,7 @@ class Fetcher:
                 self._fail(error if known else _errors.InternalError(f"fetching failed: {error!r}"))
                 call.cancel()
             self._ask_again()
-            self._scope.wait(pause)
+            self._connection.pause(pause, self._scope, call.revision)
         meter().leave_thread()
 
     @staticmethod

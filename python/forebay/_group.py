@@ -76,7 +76,9 @@ def _push(connection: Connection, frames: List[Any], count: int, timeout: float)
             failure = _errors.from_rpc(error, GROUP_METHOD)
             pause = max(0.2, retry_after_s(error))
             passing = broke(error) and not scope.cancelled
-            if not passing or time.monotonic() + pause > deadline or scope.wait(pause):
+            if not passing or time.monotonic() + pause > deadline:
+                raise failure from None
+            if connection.pause(pause, scope, call.revision):
                 raise failure from None
     wrong = refusal_of(refused)
     if wrong is not None:

@@ -441,8 +441,11 @@ class LeaseKeeper:
     def _deliver_rewards_of_call(self, part: List[Tuple[Any, Promise[Any]]]) -> None:
         """One call; the daemon refuses it for one wrong reward, so the halves of what is refused are tried."""
         request = wire.SetRewardRequest(session=self.session, rewards=[reward for reward, _ in part])
+        repeated = threading.Event()
         try:
-            response = self._connection.call(SERVICE + "SetReward", request, wire.SetRewardResponse, wait=True)
+            response = self._connection.call(
+                SERVICE + "SetReward", request, wire.SetRewardResponse, wait=True, repeated=repeated.set
+            )
         except _errors.InvalidRequest as error:
             if len(part) == 1:
                 part[0][1].fail(error)
@@ -454,6 +457,9 @@ class LeaseKeeper:
         if len(response.results) != len(part):
             raise _errors.InternalError(f"SetReward answered {len(response.results)} of {len(part)} rewards")
         for (reward, promise), result in zip(part, response.results):
+            if result == wire.PUSH_RESULT_UNKNOWN and repeated.is_set():
+                # The first try may have completed the group, which is over by now.
+                result = wire.PUSH_RESULT_LATE
             refused = reward_error(reward, result)
             if refused is None:
                 promise.resolve(PushResult(result))

@@ -115,9 +115,11 @@ class Watch:
         backoff = Backoff()
         last: Optional[Version] = None
         while not self._scope.cancelled:
+            revision = 0
             try:
                 request = wire.WatchPolicyRequest(session=self._session(), policy=self._policy)
                 call = self._connection.watch(METHOD, request)
+                revision = call.revision
                 with self._scope.holding(call):
                     for body in call:
                         backoff.reset()
@@ -134,7 +136,10 @@ class Watch:
                 log.exception("policy watch ended")
                 self.news.close(_errors.InternalError(f"the policy cannot be followed: {error!r}"))
                 break
-            self._scope.wait(backoff.next_s())
+            if revision:
+                self._connection.pause(backoff.next_s(), self._scope, revision)
+            else:
+                self._scope.wait(backoff.next_s())
         meter().leave_thread()
 
     def _take(self, version: Version, last: Optional[Version]) -> Version:

@@ -178,7 +178,7 @@ class Pusher:
                 call.cancel()
                 pause = backoff.next_s()
             self._send_again()
-            self._scope.wait(pause)
+            self._connection.pause(pause, self._scope, call.revision)
         meter().leave_thread()
 
     def _take_reply(self, reply: wire.PushReply) -> None:

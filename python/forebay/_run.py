@@ -133,6 +133,9 @@ def connect(
 ) -> Run:
     """A run at `target`: "host:port" or "unix:/path"; default FOREBAY_ADDRESS, else 127.0.0.1:7400.
 
+    Of a cluster any node will do, and several are better, for one may be down: "a:7400,b:7400,c:7400". All is sent to
+    the node that leads; when that changes, calls go on at the next one, within their timeouts.
+
     Nothing is sent until the first call. `tls`: True (the system's roots), a CA's file, or TLS(...).
     `timeout`: seconds that a call may take, retries included, unless it says otherwise.
     """
@@ -146,4 +149,4 @@ def start(bufferd: Optional[str] = None, **config: Any) -> Run:
     Settings of bufferd by name, with two underscores for the dot: start(memory__payload_bytes_max=1 << 30).
     """
     daemon = start_daemon(bufferd, {name.replace("__", "."): value for name, value in config.items()})
-    return Run(Connection(daemon.target), daemon)
+    return Run(Connection(daemon.target, alone=True), daemon)

@@ -17,6 +17,8 @@ class _Handlers(grpc.GenericRpcHandler):
         self.daemon = daemon
 
     def service(self, details):
+        if details.method not in METHODS:
+            return None
         request, _ = METHODS[details.method]
         name = details.method.rpartition("/")[2]
         if name in ("Push", "PushGroup", "Fetch"):
