@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 
 namespace forebay {
@@ -12,9 +13,40 @@ namespace {
 // Up to here the processor's own instruction beats ISA-L, which is made for long input.
 constexpr size_t kShort = 256;
 
+// Polynomials over GF(2) modulo Castagnoli's, their bits reversed: the highest one is of x^0.
+constexpr uint32_t kPolynomial = 0x82f63b78;
+constexpr uint32_t kOne = uint32_t{1} << 31;
+
+constexpr uint32_t TimesX(uint32_t a) { return (a >> 1) ^ ((a & 1) != 0 ? kPolynomial : 0); }
+constexpr uint32_t DividedByX(uint32_t a) {
+  return (a & kOne) != 0 ? ((a ^ kPolynomial) << 1 | 1) : a << 1;
+}
+static_assert(DividedByX(TimesX(0x12345679)) == 0x12345679 && TimesX(DividedByX(kOne)) == kOne);
+
+constexpr uint32_t Multiply(uint32_t a, uint32_t b) {
+  uint32_t product = 0;
+  for (; a != 0; a <<= 1) {
+    if ((a & kOne) != 0) product ^= b;
+    b = TimesX(b);
+  }
+  return product;
+}
+
+// x to the power of 8 * 2^k.
+using Shifts = std::array<uint32_t, 61>;
+constexpr Shifts kByteShifts = [] {
+  Shifts shifts{};
+  shifts[0] = kOne >> 8;
+  for (size_t k = 1; k < shifts.size(); ++k) {
+    shifts[k] = Multiply(shifts[k - 1], shifts[k - 1]);
+  }
+  return shifts;
+}();
+
 #if defined(__x86_64__)
 
 const bool kHasInstruction = __builtin_cpu_supports("sse4.2") != 0;
+const bool kMultiplies = kHasInstruction && __builtin_cpu_supports("pclmul") != 0;
 
 // Without the inversions of Crc32c.
 [[gnu::target("sse4.2")]] uint32_t CopyShort(char* to, const char* from, size_t size,
@@ -36,45 +68,48 @@ const bool kHasInstruction = __builtin_cpu_supports("sse4.2") != 0;
   return crc;
 }
 
-#else
-
-constexpr bool kHasInstruction = false;
-uint32_t CopyShort(char*, const char*, size_t, uint32_t crc) { return crc; }
-
-#endif
-
-// Polynomials over GF(2) modulo Castagnoli's, their bits reversed: the highest one is of x^0.
-constexpr uint32_t kPolynomial = 0x82f63b78;
-constexpr uint32_t kOne = uint32_t{1} << 31;
-
-constexpr uint32_t Multiply(uint32_t a, uint32_t b) {
-  uint32_t product = 0;
-  for (; a != 0; a <<= 1) {
-    if ((a & kOne) != 0) product ^= b;
-    b = (b >> 1) ^ ((b & 1) != 0 ? kPolynomial : 0);  // times x
-  }
-  return product;
-}
-
-// x to the power of 8 * 2^k.
-constexpr std::array<uint32_t, 61> kByteShifts = [] {
-  std::array<uint32_t, 61> shifts{};
-  shifts[0] = kOne >> 8;
-  for (size_t k = 1; k < shifts.size(); ++k) {
-    shifts[k] = Multiply(shifts[k - 1], shifts[k - 1]);
+// What the instructions give is the product times x^33: the product without carries of two
+// reversed words is shifted by one, and the checksum of a word is that times x^32.
+constexpr Shifts kDividedShifts = [] {
+  Shifts shifts = kByteShifts;
+  for (uint32_t& shift : shifts) {
+    for (int i = 0; i < 33; ++i) shift = DividedByX(shift);
   }
   return shifts;
 }();
 
+[[gnu::target("sse4.2,pclmul")]] uint32_t Shift(uint32_t crc, uint64_t bytes) {
+  using Words = long long __attribute__((vector_size(16)));
+  for (; bytes != 0; bytes &= bytes - 1) {
+    const Words a = {crc, 0};
+    const Words b = {kDividedShifts[static_cast<size_t>(std::countr_zero(bytes))], 0};
+    const Words product = __builtin_ia32_pclmulqdq128(a, b, 0);
+    crc = static_cast<uint32_t>(__builtin_ia32_crc32di(0, static_cast<uint64_t>(product[0])));
+  }
+  return crc;
+}
+
+#else
+
+constexpr bool kHasInstruction = false;
+constexpr bool kMultiplies = false;
+uint32_t CopyShort(char*, const char*, size_t, uint32_t crc) { return crc; }
+uint32_t Shift(uint32_t crc, uint64_t) { return crc; }
+
+#endif
+
 }  // namespace
 
-uint32_t JoinCrc32c(uint32_t first, uint32_t second, uint64_t second_bytes) {
-  for (const uint32_t shift : kByteShifts) {
-    if (second_bytes == 0) break;
-    if ((second_bytes & 1) != 0) first = Multiply(first, shift);
-    second_bytes >>= 1;
+uint32_t JoinCrc32cPlain(uint32_t first, uint32_t second, uint64_t second_bytes) {
+  for (; second_bytes != 0; second_bytes &= second_bytes - 1) {
+    first = Multiply(first, kByteShifts[static_cast<size_t>(std::countr_zero(second_bytes))]);
   }
   return first ^ second;
+}
+
+uint32_t JoinCrc32c(uint32_t first, uint32_t second, uint64_t second_bytes) {
+  if (!kMultiplies) return JoinCrc32cPlain(first, second, second_bytes);
+  return Shift(first, second_bytes) ^ second;
 }
 
 uint32_t Crc32c(std::string_view data, uint32_t before) {

@@ -77,6 +77,9 @@ TEST(JoinCrc32c, GivesTheSumOfBothAreas) {
       ASSERT_EQ(JoinCrc32c(Crc32c(all.substr(0, first)), Crc32c(second), second.size()),
                 Crc32c(all.substr(0, size)))
           << first << " of " << size;
+      ASSERT_EQ(JoinCrc32cPlain(Crc32c(all.substr(0, first)), Crc32c(second), second.size()),
+                Crc32c(all.substr(0, size)))
+          << first << " of " << size;
     }
   }
 }
@@ -87,6 +90,18 @@ TEST(JoinCrc32c, TakesLengthsThatNoAreaHas) {
     const uint64_t bytes = uint64_t{1} << bits;
     EXPECT_EQ(JoinCrc32c(JoinCrc32c(0x12345678, 0, bytes), 0, bytes),
               JoinCrc32c(0x12345678, 0, 2 * bytes));
+  }
+}
+
+TEST(JoinCrc32c, AgreesWithTheDefinitionBitByBit) {
+  Prng prng(7);
+  for (int i = 0; i < 20'000; ++i) {
+    const auto first = static_cast<uint32_t>(prng.Next());
+    const auto second = static_cast<uint32_t>(prng.Next());
+    // Of any magnitude: as many lengths of few bits as of many.
+    const uint64_t bytes = (prng.Next() >> 3) >> prng.Below(61);
+    ASSERT_EQ(JoinCrc32c(first, second, bytes), JoinCrc32cPlain(first, second, bytes))
+        << first << " " << second << " " << bytes;
   }
 }
 
