@@ -136,5 +136,21 @@ TEST(CopyCrc32c, ContinuesFromAnEarlierSum) {
   EXPECT_EQ(to, from);
 }
 
+// Past the caches from 4 KiB on, where heads and tails of every length are copied apart.
+TEST(CopyCrc32c, CopiesFromAnyPlaceToAnyPlace) {
+  constexpr size_t kLane = 32;
+  const std::string from = RandomBytes(20'000, 8);
+  for (size_t shift = 0; shift <= kLane; ++shift) {
+    for (const size_t size : {4'095u, 4'096u, 4'097u, 4'223u, 16'384u, 19'811u}) {
+      const std::string_view piece = std::string_view(from).substr(kLane - shift, size);
+      std::string to(size + kLane + 2, '#');
+      ASSERT_EQ(CopyCrc32c(to.data() + 1 + shift, piece.data(), size, 5), Crc32c(piece, 5));
+      ASSERT_EQ(to, std::string(1 + shift, '#') + std::string(piece) +
+                        std::string(to.size() - size - 1 - shift, '#'))
+          << "size " << size << " shift " << shift;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace forebay
