@@ -252,7 +252,10 @@ void MemoryDisk::StartWrite(const std::shared_ptr<OpenFile>& own, uint64_t write
   if (fault.has_value() && fault->what == Fault::What::kFlipBit) {
     FlipBit(prng_, begin.bytes.data(), begin.bytes.size());
   }
-  if (own->writable && !crashed_ && Reach(*own) == 0) volume_->Apply(std::move(begin));
+  if (own->writable && !crashed_ && Reach(*own) == 0) {
+    volume_->Apply(std::move(begin));
+    Watch({.operation = MemoryOperation::kWrite, .path = own->path()});
+  }
   Start(
       MemoryOperation::kWrite, std::move(fault),
       [this, own, offset, end, crc = CrcOf(pieces), pieces](const Fault* fault) {
@@ -367,6 +370,7 @@ void MemoryDisk::Allocate(FileRef file, uint64_t bytes, Done done) {
     allocate.inode = own->inode;
     allocate.offset = bytes;
     volume_->Apply(std::move(allocate));
+    Watch({.operation = MemoryOperation::kAllocate, .path = own->path()});
     return 0;
   };
   StartAction(MemoryOperation::kAllocate, "allocate", own->path(), act, std::move(done));
@@ -382,6 +386,7 @@ void MemoryDisk::Truncate(FileRef file, uint64_t bytes, Done done) {
     truncate.inode = own->inode;
     truncate.offset = bytes;
     volume_->Apply(std::move(truncate));
+    Watch({.operation = MemoryOperation::kTruncate, .path = own->path()});
     return 0;
   };
   StartAction(MemoryOperation::kTruncate, "truncate", own->path(), act, std::move(done));
@@ -418,6 +423,7 @@ int MemoryDisk::OpenNow(const std::string& path, OpenOptions options, FileRef* f
   if (*found == MemoryVolume::kDirectory) return EISDIR;
   *file = std::make_shared<OpenFile>(path, options.direct && options_.direct, options.mode, *found,
                                      volume_);
+  Watch({.operation = MemoryOperation::kOpen, .mode = options.mode, .path = path});
   return 0;
 }
 
@@ -450,6 +456,7 @@ int MemoryDisk::RenameNow(const std::string& from, const std::string& to) {
   rename.path = from;
   rename.to = to;
   volume_->Apply(std::move(rename));
+  Watch({.operation = MemoryOperation::kRename, .path = from, .to = to});
   return 0;
 }
 
@@ -466,6 +473,7 @@ int MemoryDisk::UnlinkNow(const std::string& path) {
   Event unlink = NewEvent(Event::Kind::kUnlink);
   unlink.path = path;
   volume_->Apply(std::move(unlink));
+  Watch({.operation = MemoryOperation::kUnlink, .path = path});
   return 0;
 }
 

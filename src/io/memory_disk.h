@@ -11,6 +11,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -59,12 +60,22 @@ struct Fault {
   uint64_t delay_ms = 0;
 };
 
+// Something that happened to a file, whatever its caller was told.
+struct MemoryAccess {
+  // kOpen, kWrite (as it begins), kAllocate, kTruncate, kRename or kUnlink.
+  MemoryOperation operation = MemoryOperation::kOpen;
+  OpenMode mode = OpenMode::kRead;  // of kOpen
+  std::string path;                 // under which it was opened
+  std::string to;                   // of kRename
+};
+
 struct MemoryDiskOptions {
   uint32_t host = 0;
   uint64_t seed = 1;
   uint64_t delay_least_ms = 0, delay_most_ms = 0;
   bool direct = true;   // takes OpenOptions::direct
   bool remote = false;  // a file that another host unlinked is stale, as over NFS
+  std::function<void(const MemoryAccess&)> watch;  // must not call the disk; may be null
 };
 
 class MemoryDisk final : public Disk {
@@ -157,6 +168,9 @@ class MemoryDisk final : public Disk {
               const Fault* fault);
   int SyncNow(const OpenFile& file, uint64_t write, uint64_t covered, const Fault* fault);
   MemoryVolume::Event NewEvent(MemoryVolume::Event::Kind kind) const;
+  void Watch(MemoryAccess access) const {
+    if (options_.watch) options_.watch(access);
+  }
 
   const std::shared_ptr<MemoryVolume> volume_;
   const VirtualTime time_;

@@ -31,10 +31,11 @@ constexpr uint64_t kMutationHistoriesMax = 200;
 
 struct Mutant {
   const char* name;
-  bool Mutations::*rule;  // null: the simulator's own
+  bool Mutations::*rule;  // null: one of the simulator's own
   const char* invariant;  // that must notice; another one may be faster
+  bool HistoryOptions::*own = nullptr;
   void SwitchOff(HistoryOptions* options) const {
-    (rule != nullptr ? options->mutations.*rule : options->commit_unsynced) = true;
+    (rule != nullptr ? options->mutations.*rule : options->*own) = true;
   }
 };
 constexpr Mutant kMutants[] = {
@@ -44,7 +45,9 @@ constexpr Mutant kMutants[] = {
     {"generation", &Mutations::ignore_generations, "5"},
     {"equal-plan", &Mutations::replan_in_place, "5"},
     {"damage", &Mutations::keep_damaged, "13"},
-    {"sync", nullptr, "2"},
+    {"sync", nullptr, "2", &HistoryOptions::commit_unsynced},
+    {"incarnation", nullptr, "8", &HistoryOptions::one_incarnation},
+    {"unlink", nullptr, "10", &HistoryOptions::free_cold},
 };
 
 HistoryOptions OptionsOf(uint64_t seed) {

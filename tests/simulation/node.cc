@@ -37,7 +37,7 @@ Node::Node(const HistoryOptions& options, EventQueue* queue, Dice* dice, Stats* 
       contents_(uint64_t{1} << 40) {
   if (options.store) {
     store_ = std::make_unique<PayloadDisk>(
-        options, queue, dice, stats,
+        options, queue, dice, stats, observer,
         [this](const std::string& what) { alarm_(kPayloadsExist, what); });
   }
   ledger_ = std::make_unique<LedgerHost>(this);

@@ -5,9 +5,13 @@
 // observer must not call the node's methods that change it. Not thread-safe.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "absl/status/statusor.h"
 #include "base/ids.h"
 #include "codec/peer_messages.h"
+#include "io/memory_disk.h"
 #include "ledger/messages.h"
 #include "ledger/step.h"
 #include "shard/messages.h"
@@ -34,6 +38,11 @@ class Observer {
   virtual void OnPayloadDead(PayloadId) {}
   virtual void OnReserved(ShardId, const codec::Reserved&) {}
   virtual void OnStepChanged(const ledger::Step&) {}
+  // The store's disk: what happened to a file there. `process`: which of the processes that follow
+  // each other did it, as its segments' names say it.
+  virtual void OnStoreAccess(uint64_t /*process*/, const io::MemoryAccess&) {}
+  // The store has acknowledged a payload; these files hold it, or its parts.
+  virtual void OnPayloadStored(PayloadId, const std::vector<std::string>& /*paths*/) {}
   // Time to look at everything.
   virtual void OnScan() {}
 };

@@ -21,7 +21,9 @@ struct HistoryOptions {
   // What an attempt gives follows from its own seed alone.
   bool deterministic_policy = false;
   Mutations mutations;
-  bool commit_unsynced = false;  // another mutation: commands count before the disk has them
+  // More mutations: commands count before the disk has them; every process of the store calls
+  // itself by the first one's name; the store takes what has gone cold for dead.
+  bool commit_unsynced = false, one_incarnation = false, free_cold = false;
   // The history ends when so many events have happened, and the run has shown that it still makes
   // progress.
   uint64_t events = 20'000;

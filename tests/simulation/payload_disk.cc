@@ -8,6 +8,11 @@
 #include "base/prng.h"
 
 namespace forebay::simulation {
+
+std::optional<storage::SegmentName> SegmentNameOf(const std::string& path) {
+  return storage::ParseSegmentFileName(std::string_view(path).substr(path.rfind('/') + 1));
+}
+
 namespace {
 
 using What = io::Fault::What;
@@ -22,8 +27,13 @@ constexpr uint64_t kHeaderBytes = 7;
 }  // namespace
 
 PayloadDisk::PayloadDisk(const HistoryOptions& options, EventQueue* queue, Dice* dice, Stats* stats,
-                         Alarm alarm)
-    : options_(options), queue_(*queue), dice_(*dice), stats_(*stats), alarm_(std::move(alarm)) {
+                         Observer* observer, Alarm alarm)
+    : options_(options),
+      queue_(*queue),
+      dice_(*dice),
+      stats_(*stats),
+      observer_(observer),
+      alarm_(std::move(alarm)) {
   Begin();
   Restart(io::MemoryDisk::CrashKind::kProcess, {});
 }
@@ -37,6 +47,7 @@ PayloadDisk::~PayloadDisk() {
 void PayloadDisk::Begin() {
   life_ = std::make_shared<int>();
   volume_->bytes_max = kPlenty;
+  const uint64_t process = ++incarnation_;
   disk_ = std::make_unique<io::MemoryDisk>(
       volume_,
       io::VirtualTime{.now_ms = [this] { return queue_.now_ms() + recovery_.now_ms(); },
@@ -49,13 +60,15 @@ void PayloadDisk::Begin() {
                               work();
                             });
                           }},
-      io::MemoryDiskOptions{.seed = dice_.Next(),
-                            .delay_most_ms = std::min(options_.sync_ms_max, kDelayMs)});
+      io::MemoryDiskOptions{
+          .seed = dice_.Next(),
+          .delay_most_ms = std::min(options_.sync_ms_max, kDelayMs),
+          .watch = [this, process](const io::MemoryAccess& access) { Watch(process, access); }});
   const uint64_t page = 4096;
   storage::SegmentStoreOptions store;
   store.directory = "/store";
   store.cluster = "simulation";
-  store.incarnation = ++incarnation_;
+  store.incarnation = options_.one_incarnation ? 1 : process;
   store.seed = dice_.Next();
   store.bytes_max = options_.store_memory_bytes;
   store.completion_reserve_bytes = store.bytes_max / 10;
@@ -84,6 +97,34 @@ void PayloadDisk::Later(uint64_t delay_ms, std::function<void()> work) {
 void PayloadDisk::Tick() {
   store_->Tick();
   Later(kTickMs, [this] { Tick(); });
+}
+
+void PayloadDisk::Watch(uint64_t process, const io::MemoryAccess& access) {
+  const bool created =
+      access.operation == io::MemoryOperation::kOpen && access.mode == io::OpenMode::kCreate;
+  const auto name = SegmentNameOf(access.path);
+  if (created && name) paths_[name->number] = access.path;
+  observer_->OnStoreAccess(process, access);
+}
+
+// As the bytes say it, not the store: the hot record names the cold one.
+std::vector<std::string> PayloadDisk::PathsOf(PayloadId place) {
+  const storage::PayloadPlace hot = storage::PlaceOf(place);
+  const std::string& path = paths_[hot.segment];
+  const auto inode = volume_->Find(path);
+  if (!inode) {
+    alarm_(absl::StrCat("segment ", hot.segment, " has a payload, and no file"));
+    return {};
+  }
+  const auto bytes = std::string_view(volume_->contents(*inode)).substr(hot.offset);
+  const auto head = storage::DecodeRecordHead(bytes.substr(0, storage::kRecordHeadBytes));
+  if (!head.ok()) {
+    alarm_(absl::StrCat(path, " at ", hot.offset, ": ", head.status().ToString()));
+    return {};
+  }
+  std::vector<std::string> paths{path};
+  if (head->cold != PayloadId()) paths.push_back(paths_[storage::PlaceOf(head->cold).segment]);
+  return paths;
 }
 
 // --- bytes ---
@@ -134,6 +175,7 @@ void PayloadDisk::Put(const std::vector<PayloadId>& ids,
                      return alarm_(absl::StrCat("a write ends: ", status.ToString()));
                    for (size_t i = 0; i < ids.size(); ++i) {
                      places_[ids[i]] = (*places)[i];
+                     observer_->OnPayloadStored(ids[i], PathsOf((*places)[i]));
                    }
                    Later(0, [this, ids, done] {
                      for (const PayloadId id : ids) writing_.erase(id);
@@ -183,7 +225,9 @@ void PayloadDisk::Free(PayloadId id) {
 
 void PayloadDisk::Cool(PayloadId id) {
   const auto place = places_.find(id);
-  if (place != places_.end()) store_->Cool({&place->second, 1});
+  if (place == places_.end()) return;
+  if (options_.free_cold) return store_->Free({&place->second, 1});
+  store_->Cool({&place->second, 1});
 }
 
 // --- ends ---

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -16,13 +17,18 @@
 
 #include "absl/status/status.h"
 #include "io/memory_disk.h"
+#include "storage/segment_format.h"
 #include "storage/segment_store.h"
 #include "tests/simulation/dice.h"
 #include "tests/simulation/event_queue.h"
+#include "tests/simulation/observer.h"
 #include "tests/simulation/options.h"
 #include "tests/simulation/stats.h"
 
 namespace forebay::simulation {
+
+// Nothing if the path is of no segment.
+std::optional<storage::SegmentName> SegmentNameOf(const std::string& path);
 
 class PayloadDisk {
  public:
@@ -30,7 +36,7 @@ class PayloadDisk {
   using Alarm = std::function<void(const std::string& what)>;
 
   PayloadDisk(const HistoryOptions& options, EventQueue* queue, Dice* dice, Stats* stats,
-              Alarm alarm);
+              Observer* observer, Alarm alarm);
   ~PayloadDisk();
   PayloadDisk(const PayloadDisk&) = delete;
   PayloadDisk& operator=(const PayloadDisk&) = delete;
@@ -59,6 +65,9 @@ class PayloadDisk {
   void Later(uint64_t delay_ms, std::function<void()> work);
   void Put(const std::vector<PayloadId>& ids, std::shared_ptr<std::function<void()>> done);
   void Check(PayloadId id, storage::Parts parts, const storage::PayloadView& view);
+  void Watch(uint64_t process, const io::MemoryAccess& access);
+  // Of the segments that hold a payload, by its place in the store.
+  std::vector<std::string> PathsOf(PayloadId place);
   static std::string BytesOf(PayloadId id);
   static uint64_t ColdBytesOf(PayloadId id);
 
@@ -66,6 +75,7 @@ class PayloadDisk {
   EventQueue& queue_;
   Dice& dice_;
   Stats& stats_;
+  Observer* const observer_;
   const Alarm alarm_;
   const std::shared_ptr<io::MemoryVolume> volume_ = std::make_shared<io::MemoryVolume>();
   io::ManualTime recovery_;  // goes on while the store is recovered, and the history stands still
@@ -74,6 +84,7 @@ class PayloadDisk {
   uint64_t troubles_ = 0;
   std::map<PayloadId, PayloadId> places_;  // in the store, of what is written and not freed
   std::set<PayloadId> writing_;
+  std::map<uint32_t, std::string> paths_;  // of segments, as they were created
   std::shared_ptr<int> life_;
   std::unique_ptr<io::MemoryDisk> disk_;
   std::unique_ptr<storage::SegmentStore> store_;

@@ -112,6 +112,12 @@ class Simulation final {
       if (step.state == ledger::StepState::kCommitted)
         simulation.result_.plan_hashes.push_back(step.plan_hash);
     }
+    void OnStoreAccess(uint64_t process, const io::MemoryAccess& access) override {
+      Tell([&](Observer& o) { o.OnStoreAccess(process, access); });
+    }
+    void OnPayloadStored(PayloadId payload, const std::vector<std::string>& paths) override {
+      Tell([&](Observer& o) { o.OnPayloadStored(payload, paths); });
+    }
   };
 
   const HistoryOptions options_;

@@ -53,6 +53,7 @@ TEST(Simulation, EveryKindOfFaultHappens) {
   for (size_t i = 0; i < kFaults; ++i)
     EXPECT_GT(stats.faults[i], 0u) << Name(static_cast<Fault>(i));
   EXPECT_GT(stats.evals, 0u);
+  EXPECT_GT(stats.unlinked, 0u);
 }
 
 TEST(Simulation, ARunWithoutActorsIsFoundToBeStuck) {

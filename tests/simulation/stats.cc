@@ -58,15 +58,16 @@ void Stats::Add(const Stats& other) {
   rollouts += other.rollouts;
   steps += other.steps;
   evals += other.evals;
+  unlinked += other.unlinked;
   for (size_t i = 0; i < kFaults; ++i) faults[i] += other.faults[i];
 }
 
 std::string Stats::Text() const {
-  std::string text =
-      absl::StrCat(histories, " histories, ", events, " events, ", virtual_ms / 1000,
-                   " s of virtual time, ", checks, " operations checked, ", scans, " full scans, ",
-                   assignments, " assignments, ", rollouts, " rollouts accepted, ", steps,
-                   " steps committed, ", evals, " evaluations done\nfaults:");
+  std::string text = absl::StrCat(histories, " histories, ", events, " events, ", virtual_ms / 1000,
+                                  " s of virtual time, ", checks, " operations checked, ", scans,
+                                  " full scans, ", assignments, " assignments, ", rollouts,
+                                  " rollouts accepted, ", steps, " steps committed, ", evals,
+                                  " evaluations done, ", unlinked, " segments unlinked\nfaults:");
   for (size_t i = 0; i < kFaults; ++i) {
     absl::StrAppend(&text, i == 0 ? " " : ", ", faults[i], " ", Name(static_cast<Fault>(i)));
   }

@@ -66,6 +66,7 @@ struct Stats {
   uint64_t rollouts = 0;  // accepted
   uint64_t steps = 0;     // committed
   uint64_t evals = 0;     // done
+  uint64_t unlinked = 0;  // segments of the store
   std::array<uint64_t, kFaults> faults{};
 
   void Count(Fault fault) { ++faults[static_cast<size_t>(fault)]; }

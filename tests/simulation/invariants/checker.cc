@@ -12,7 +12,9 @@ Checker::Checker(const HistoryOptions& options, Stats* stats) : options_(options
   invariants_.push_back(MakeStepCommittedOnce(this));
   invariants_.push_back(MakeNoStaleRollout(this));
   invariants_.push_back(MakeEqualPositionEqualHash(this));
+  invariants_.push_back(MakeSegmentHasOneWriter(this));
   invariants_.push_back(MakePayloadsNamedByState(this));
+  invariants_.push_back(MakeUnlinkedWhenDead(this));
   invariants_.push_back(MakeDamageNotServed(this));
   invariants_.push_back(MakeMemoryLimits(this));
 }
@@ -70,6 +72,13 @@ void Checker::OnReserved(ShardId shard, const codec::Reserved& reserved) {
 }
 void Checker::OnStepChanged(const ledger::Step& step) {
   Tell([&](Observer& o) { o.OnStepChanged(step); });
+}
+void Checker::OnStoreAccess(uint64_t process, const io::MemoryAccess& access) {
+  if (access.operation == io::MemoryOperation::kUnlink) ++stats_->unlinked;
+  Tell([&](Observer& o) { o.OnStoreAccess(process, access); });
+}
+void Checker::OnPayloadStored(PayloadId payload, const std::vector<std::string>& paths) {
+  Tell([&](Observer& o) { o.OnPayloadStored(payload, paths); });
 }
 void Checker::OnScan() {
   ++stats_->scans;

@@ -67,6 +67,8 @@ class Checker final : public Observer {
   void OnPayloadDead(PayloadId payload) override;
   void OnReserved(ShardId shard, const codec::Reserved& reserved) override;
   void OnStepChanged(const ledger::Step& step) override;
+  void OnStoreAccess(uint64_t process, const io::MemoryAccess& access) override;
+  void OnPayloadStored(PayloadId payload, const std::vector<std::string>& paths) override;
   void OnScan() override;
 
  private:
@@ -89,7 +91,9 @@ std::unique_ptr<Invariant> MakeOneLiveLease(Checker* checker);            // 4
 std::unique_ptr<Invariant> MakeStepCommittedOnce(Checker* checker);       // 5
 std::unique_ptr<Invariant> MakeNoStaleRollout(Checker* checker);          // 6
 std::unique_ptr<Invariant> MakeEqualPositionEqualHash(Checker* checker);  // 7
+std::unique_ptr<Invariant> MakeSegmentHasOneWriter(Checker* checker);     // 8
 std::unique_ptr<Invariant> MakePayloadsNamedByState(Checker* checker);    // 9
+std::unique_ptr<Invariant> MakeUnlinkedWhenDead(Checker* checker);        // 10
 std::unique_ptr<Invariant> MakeDamageNotServed(Checker* checker);         // 11
 std::unique_ptr<Invariant> MakeMemoryLimits(Checker* checker);            // 12
 

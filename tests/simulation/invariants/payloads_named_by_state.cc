@@ -1,5 +1,8 @@
-// 9, as far as it concerns a store in RAM. Every payload that state names exists, and every payload
-// that exists is named by state, once. That none is freed twice is checked where it is freed.
+// 9. Every payload that state names exists, and every payload that exists is named by state, once.
+//
+// The rest of it is checked where it happens: that none is freed twice by the node (Die); where
+// payloads have bytes, that a command names them only once they are synced, that each is found
+// after any end of the process, and that its bytes are those that were pushed, by payload_disk.h.
 #include <vector>
 
 #include "absl/strings/str_cat.h"
