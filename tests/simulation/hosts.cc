@@ -126,26 +126,6 @@ std::string Node::ShardHost::Compare() const {
   return "";
 }
 
-Node::GroupPlace Node::ShardHost::PlaceOf(AttemptId attempt,
-                                          const std::vector<SourceId>& wanted) const {
-  const shard::Machine& tables = state().machine();
-  const uint32_t slot = tables.tables().Find(attempt);
-  if (slot == rollout::kNone) return GroupPlace::kSettled;
-  const rollout::GroupRecord& group = tables.tables().group(tables.tables().attempt(slot).group);
-  if (group.state != rollout::GroupState::kOpen) return GroupPlace::kSettled;
-  const auto counts = [&wanted](SourceId source) {
-    return wanted.empty() || std::ranges::find(wanted, source) != wanted.end();
-  };
-  uint64_t oldest = UINT64_MAX;
-  for (size_t i = 0; i < tables.sources().size(); ++i) {
-    if (!counts(SourceId(static_cast<uint16_t>(i)))) continue;
-    const uint32_t head = tables.sources()[i].open.head();
-    if (head != rollout::kNone) oldest = std::min(oldest, tables.tables().group(head).sequence);
-  }
-  const bool first = counts(group.task.source()) && group.sequence <= oldest;
-  return first ? GroupPlace::kOldestOpen : GroupPlace::kOther;
-}
-
 void Node::ShardHost::AddBroughtTo(Brought* brought) const {
   for (const shard::Command& command : machine.log().commands()) AddBrought(command, brought);
   for (const auto& [push, answer] : held) AddBrought(push, brought);

@@ -56,7 +56,6 @@ struct Node::ShardHost final : node::ShardPort {
   bool LogFull() const { return machine.log().queue().full(); }
   std::string Compare() const;
   // No `wanted` source: all are.
-  GroupPlace PlaceOf(AttemptId attempt, const std::vector<SourceId>& wanted) const;
   void AddBroughtTo(Brought* brought) const;
 
   // What to do about a command that was committed and whose effects nobody heard, and about bytes

@@ -12,6 +12,7 @@ namespace forebay::simulation {
 namespace {
 
 constexpr size_t kWaitingPushesMax = 2'000;
+constexpr uint64_t kReliefAfterMs = 1'000;  // memory.relief_after_ms
 
 std::vector<PayloadId> PayloadsOf(const ledger::MicroBatchView& view) {
   std::vector<PayloadId> payloads;
@@ -116,7 +117,7 @@ void Node::Push(SessionId session, std::vector<shard::RolloutMeta> rollouts,
   // Beyond that a client is told to come again.
   if (waiting_.size() >= kWaitingPushesMax) return;
   stats_->Count(Fault::kMemoryWait);
-  waiting_.push_back({session, std::move(rollouts), std::move(answer), bytes});
+  waiting_.push_back({++last_waiting_, session, std::move(rollouts), std::move(answer), bytes});
 }
 
 struct Node::PushJob {
@@ -390,84 +391,46 @@ void Node::ServeWaiting() {
   }
 }
 
-// The rules against deadlock: what is kept back goes to the oldest incomplete group of a shard that
-// the waiting step could take, and to pushes that are refused at once, for their groups are over;
-// with that spent too, a group is dropped: of a source that the step does not take if there is one,
-// else the youngest incomplete one.
+// As server/budget_relief.cc does it.
 void Node::FreeUpMemory() {
-  const std::vector<SourceId> wanted = WantedSources();
-  const auto first = static_cast<uint32_t>(dice_->Below(shards()));
-  if (!wanted.empty() && Starved(wanted)) DropForBudget(wanted, first, 2 * shards(), shards());
-  if (waiting_.empty()) return;
-  if (LetIn(GroupPlace::kOldestOpen, wanted, 1)) return;
-  if (LetIn(GroupPlace::kSettled, wanted, SIZE_MAX)) return;
-  if (payloads_.Fits(waiting_.front().bytes)) return ServeWaiting();
-  // The second round spares nothing.
-  const uint32_t rounds = wanted.empty() ? 1 : 2;
-  DropForBudget(wanted, first, rounds * shards(), 0);
-}
-
-// Actors wait for memory, and what they generate for the step cannot fill it.
-bool Node::Starved(const std::vector<SourceId>& wanted) const {
-  bool starved = false;
-  uint64_t in_flight = 0, open = 0, others = 0;
-  for (const auto& host : shards_) {
-    const shard::Primary& primary = host->loop->primary();
-    starved |= primary.waiters() > 0 && primary.ShortOfMemory(wanted);
-    for (const shard::SourceView& view : host->state().Sources()) {
-      const bool train = view.settings->purpose == codec::Purpose::kTrain;
-      if (std::ranges::find(wanted, view.source) == wanted.end()) {
-        others += train ? view.groups_open + view.groups_ready : 0;
-        continue;
-      }
-      in_flight += view.in_flight;
-      open += view.groups_open + view.groups_ready;
-    }
+  node::ReliefLook look;
+  look.progress = payloads_.used();
+  for (const Waiting& push : waiting_) {
+    look.waiting.push_back({.id = push.id, .attempt = push.rollouts.front().lease.attempt});
+    look.progress += push.bytes;
   }
-  const ledger::Primary& ledger = ledger_->loop->primary();
-  const ledger::Step* step = ledger.Hungry();
-  if (!starved || step == nullptr) return false;
-  return in_flight == 0 || (others > 0 && open < ledger.GroupsLacking(*step));
-}
-
-bool Node::LetIn(GroupPlace place, const std::vector<SourceId>& wanted, size_t most) {
+  look.AtLedger(ledger(), ledger_->loop->primary());
+  for (const auto& host : shards_) look.AtShard(host->state(), host->loop->primary());
+  if (!relief_.Stuck(queue_->now_ms(), kReliefAfterMs, node::FactsOf(look))) return;
+  node::ReliefPlan plan = node::PlanRelief(look);
   size_t let_in = 0;
-  for (size_t i = 0; i < waiting_.size() && let_in < most;) {
-    const AttemptId attempt = waiting_[i].rollouts.front().lease.attempt;
-    const ShardHost& host = *shards_[attempt.shard().value % shards()];
-    if (host.PlaceOf(attempt, wanted) != place || !payloads_.FitsReserve(waiting_[i].bytes)) {
-      ++i;
-      continue;
-    }
-    Waiting next = std::move(waiting_[i]);
-    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
-    PushNow(next.session, std::move(next.rollouts), std::move(next.answer));
-    ++let_in;
+  while (let_in < plan.admit.size() && LetIn(plan.admit[let_in])) ++let_in;
+  if (let_in > 0) {
+    stats_->Count(Fault::kReliefAdmitted);
+    return ServeWaiting();
   }
-  return let_in > 0;
+  DropFirst(std::move(plan.drops), std::move(look.wanted));
 }
 
-std::vector<SourceId> Node::WantedSources() const {
-  std::vector<SourceId> wanted;
-  const ledger::Primary& primary = ledger_->loop->primary();
-  const ledger::Step* step = primary.Hungry();
-  for (const ledger::Source& source : ledger().sources()) {
-    if (step != nullptr && primary.Eligible(*step, source.id)) wanted.push_back(source.id);
-  }
-  return wanted;
+bool Node::LetIn(uint64_t id) {
+  const auto found = std::ranges::find(waiting_, id, &Waiting::id);
+  if (found == waiting_.end() || !payloads_.FitsReserve(found->bytes)) return false;
+  Waiting next = std::move(*found);
+  waiting_.erase(found);
+  PushNow(next.session, std::move(next.rollouts), std::move(next.answer));
+  return true;
 }
 
-// Of the first shard that has something to drop, from `shard` on, while more than `end` are left;
-// in the last round of all shards nothing is spared.
-void Node::DropForBudget(const std::vector<SourceId>& spared, uint32_t shard, uint32_t left,
-                         uint32_t end) {
-  if (left == end) return;
+void Node::DropFirst(std::vector<node::DropTarget> targets, std::vector<SourceId> wanted) {
+  if (targets.empty()) return;
+  const node::DropTarget target = targets.front();
+  targets.erase(targets.begin());
   shard::DropForBudget drop;
-  if (left > shards()) drop.spared = spared;
-  AskShard<shard::CountReply>(ShardId(static_cast<uint8_t>(shard)), std::move(drop),
-                              [this, spared, shard, left, end](const shard::CountReply& reply) {
+  if (target.only_others) drop.spared = wanted;
+  AskShard<shard::CountReply>(target.shard, std::move(drop),
+                              [this, targets, wanted](const shard::CountReply& reply) {
                                 if (reply.count > 0) return stats_->Count(Fault::kBudgetDrop);
-                                DropForBudget(spared, (shard + 1) % shards(), left - 1, end);
+                                DropFirst(targets, wanted);
                               });
 }
 

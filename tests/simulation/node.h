@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "node/ledger_loop.h"
+#include "node/memory_relief.h"
 #include "node/shard_loop.h"
 #include "tests/simulation/dice.h"
 #include "tests/simulation/event_queue.h"
@@ -111,10 +112,8 @@ class Node {
  private:
   struct ShardHost;
   struct LedgerHost;
-  // Of a push's group, among those of the wanted sources: the oldest incomplete one, any other, or
-  // one that is over.
-  enum class GroupPlace { kOldestOpen, kOther, kSettled };
   struct Waiting {
+    uint64_t id;
     SessionId session;
     std::vector<shard::RolloutMeta> rollouts;
     Answer<shard::PutRolloutsReply> answer;
@@ -130,13 +129,9 @@ class Node {
                Answer<shard::PutRolloutsReply> answer);
   void ServeWaiting();
   void FreeUpMemory();
-  // Pushes whose groups have this place, up to `most`, as far as they fit; false if none.
-  bool LetIn(GroupPlace place, const std::vector<SourceId>& wanted, size_t most);
-  // Of the oldest step that lacks groups; none if there is no such step.
-  std::vector<SourceId> WantedSources() const;
-  bool Starved(const std::vector<SourceId>& wanted) const;
-  void DropForBudget(const std::vector<SourceId>& spared, uint32_t shard, uint32_t left,
-                     uint32_t end);
+  // False if it does not fit, or does not wait any more.
+  bool LetIn(uint64_t id);
+  void DropFirst(std::vector<node::DropTarget> targets, std::vector<SourceId> wanted);
   // Facts of answers.
   void NoteAssigned(SessionId session, const shard::AssignReply& reply);
   void NotePushed(SessionId session, const shard::RolloutMeta& rollout,
@@ -190,6 +185,8 @@ class Node {
   std::vector<std::unique_ptr<ShardHost>> shards_;
   std::unique_ptr<LedgerHost> ledger_;
   std::deque<Waiting> waiting_;
+  uint64_t last_waiting_ = 0;  // id
+  node::ReliefClock relief_;
   bool serving_ = false;
   uint64_t armed_ms_ = UINT64_MAX;
 };

@@ -28,6 +28,7 @@ const char* Name(Fault fault) {
                                                   "sources changed",
                                                   "quarantines",
                                                   "pushes that waited",
+                                                  "times pushes were let in from the reserve",
                                                   "groups dropped for budget",
                                                   "payloads damaged",
                                                   "restarts with damage",

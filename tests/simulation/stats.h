@@ -34,7 +34,8 @@ enum class Fault : uint8_t {
   kAbort,
   kSourceChange,
   kQuarantine,
-  kMemoryWait,  // a push that waits for payload memory
+  kMemoryWait,      // a push that waits for payload memory
+  kReliefAdmitted,  // pushes that completed a group from the reserve of memory
   kBudgetDrop,
   kDamage,  // a payload that cannot be read any more
   kDamageAtRestart,

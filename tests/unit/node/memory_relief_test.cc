@@ -1,9 +1,9 @@
+#include "node/memory_relief.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/budget_relief.h"
-
-namespace forebay::server {
+namespace forebay::node {
 namespace {
 
 using ::testing::ElementsAre;
@@ -87,5 +87,34 @@ TEST(ChooseDrops, TakesFirstWhatTheStepDoesNotWant) {
   EXPECT_THAT(ChooseDrops(shards, false), ElementsAre(all[0], all[1]));
 }
 
+TEST(PlanRelief, SparesTheStepsOwnGroupsWhenOnlyActorsWaitOrItDoesNotFit) {
+  const std::vector<FilledShard> shards = {{.shard = ShardId(0), .open = 1, .others = 1}};
+  ReliefLook look;
+  look.shards = shards;
+  EXPECT_EQ(PlanRelief(look).drops, ChooseDrops(shards, false));
+  look.waiting = {{.id = 7, .order = 1}};
+  EXPECT_EQ(PlanRelief(look).drops, ChooseDrops(shards, true));
+  EXPECT_THAT(PlanRelief(look).admit, ElementsAre(7));
+  look.too_large = true;
+  EXPECT_EQ(PlanRelief(look).drops, ChooseDrops(shards, false));
+}
+
+TEST(FactsOf, CountsActorsThatWaitOnceWhatIsGeneratedCannotFillTheStep) {
+  ReliefLook look;
+  look.step_lacks_groups = true;
+  look.lacking = 2;
+  look.starved = 1;
+  EXPECT_EQ(FactsOf(look).waiters, 1u);
+  look.in_flight = 5;  // will be pushed, and then it is seen whether that waits
+  look.open = 1;
+  EXPECT_EQ(FactsOf(look).waiters, 0u);
+  look.shards = {{.shard = ShardId(0), .open = 1, .others = 1}};
+  EXPECT_EQ(FactsOf(look).waiters, 1u);
+  look.open = 2;
+  EXPECT_EQ(FactsOf(look).waiters, 0u);
+  look.waiting = {{.id = 1}, {.id = 2}};
+  EXPECT_EQ(FactsOf(look).waiters, 2u);
+}
+
 }  // namespace
-}  // namespace forebay::server
+}  // namespace forebay::node
