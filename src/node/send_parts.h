@@ -1,6 +1,6 @@
 // Streams a snapshot to a peer: pieces are made in the state's loop, and encoded by the transport.
 //
-// A function without state.
+// A function without state, for one thread.
 #pragma once
 
 #include <memory>
