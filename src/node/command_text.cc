@@ -11,6 +11,7 @@
 #include "codec/actor_messages.h"
 #include "codec/archive.h"
 #include "ledger/commands.h"
+#include "node/replica_record.h"
 #include "shard/messages.h"
 #include "storage/content_record.h"
 
@@ -173,6 +174,41 @@ std::optional<CommandText> TextOfRecord(std::string_view machine, std::string_vi
   if (machine == "contents") return TextOfContent(record, bytes_max);
   if (machine.starts_with("shard-")) return TextOfCommand<shard::Command>(record, bytes_max);
   return std::nullopt;
+}
+
+std::optional<CommandText> TextOfReplicaRecord(std::string_view machine, std::string_view record,
+                                               size_t bytes_max) {
+  const auto write = DecodeLogWrite(record);
+  if (!write.ok()) return std::nullopt;
+  if (const auto* append = std::get_if<replication::AppendEntry>(&write->what)) {
+    CommandText text{absl::StrCat("entry ", append->position.value, ", epoch ",
+                                  append->entry.epoch.value, ": "),
+                     ""};
+    if (append->entry.command.empty()) {
+      text.name += "the begin of a reign";
+      return text;
+    }
+    std::optional<CommandText> command;
+    if (machine == "contents") {
+      std::vector<std::string> items;
+      if (codec::Decode(append->entry.command, &items)) {
+        command = CommandText{absl::StrCat(items.size(), " contents"), ""};
+      }
+    } else {
+      command = TextOfRecord(machine, append->entry.command, bytes_max);
+    }
+    if (!command) return std::nullopt;
+    text.name += command->name;
+    text.fields = std::move(command->fields);
+    return text;
+  }
+  if (const auto* truncate = std::get_if<replication::TruncateLog>(&write->what)) {
+    return CommandText{absl::StrCat("taken back from entry ", truncate->from.value), ""};
+  }
+  const auto& base = std::get<replication::RestartLog>(write->what).base;
+  return CommandText{absl::StrCat("goes on after a peer's snapshot at entry ", base.position.value,
+                                  ", epoch ", base.epoch.value),
+                     ""};
 }
 
 }  // namespace forebay::node

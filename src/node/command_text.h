@@ -20,5 +20,8 @@ struct CommandText {
 // `bytes_max`: of `fields`.
 std::optional<CommandText> TextOfRecord(std::string_view machine, std::string_view record,
                                         size_t bytes_max);
+// The same of the log of that machine's replica: "entry 7, epoch 2: PutRollouts", "taken back", ...
+std::optional<CommandText> TextOfReplicaRecord(std::string_view machine, std::string_view record,
+                                               size_t bytes_max);
 
 }  // namespace forebay::node

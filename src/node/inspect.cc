@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/crc32c.h"
 #include "node/command_text.h"
+#include "node/read_replica.h"
 #include "storage/log_blocking.h"
 #include "storage/log_scan.h"
 
@@ -208,8 +209,10 @@ class SegmentWalk {
 class LogWalk {
  public:
   using Visit = absl::FunctionRef<void(const LogRecord&)>;
-  LogWalk(std::string_view file, std::string_view name, size_t fields_bytes_max, Visit visit)
-      : file_(file), fields_bytes_max_(fields_bytes_max), visit_(visit) {
+  // `replica`: the log is of a replica of its machine.
+  LogWalk(std::string_view file, std::string_view name, bool replica, size_t fields_bytes_max,
+          Visit visit)
+      : file_(file), replica_(replica), fields_bytes_max_(fields_bytes_max), visit_(visit) {
     report_.file_bytes = file.size();
     if (const auto parts = storage::ParseLogFileName(name)) machine_ = parts->machine;
   }
@@ -281,7 +284,8 @@ class LogWalk {
         return Tell(std::move(record));
       }
       record.bytes = (*bytes)->size();
-      if (auto text = TextOfRecord(machine_, **bytes, fields_bytes_max_)) {
+      if (auto text = replica_ ? TextOfReplicaRecord(machine_, **bytes, fields_bytes_max_)
+                               : TextOfRecord(machine_, **bytes, fields_bytes_max_)) {
         record.command = std::move(text->name);
         record.fields = std::move(text->fields);
       }
@@ -299,6 +303,7 @@ class LogWalk {
   static constexpr uint64_t kRecordHead = 8;  // length and crc
 
   const std::string_view file_;
+  const bool replica_;
   const size_t fields_bytes_max_;
   const Visit visit_;
   LogReport report_;
@@ -344,7 +349,10 @@ absl::StatusOr<LogReport> InspectLog(io::Disk* disk, const std::string& path,
   if (!window.ok()) return window.status();
   const auto file = ReadWhole(&*window, path);
   if (!file.ok()) return file.status();
-  auto report = LogWalk(*file, FileNameIn(path), fields_bytes_max, visit).Run();
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash);
+  const bool replica = IsReplica(storage::Blocking(disk), folder);
+  auto report = LogWalk(*file, FileNameIn(path), replica, fields_bytes_max, visit).Run();
   if (!report.ok()) return InFile(path, report.status());
   return report;
 }

@@ -152,7 +152,6 @@ class MachineReplica : public std::enable_shared_from_this<MachineReplica> {
   MachineReplica(io::Disk* disk, MachineReplicaOptions options, MachineReplicaPorts ports,
                  ReplicatedState* state);
   absl::Status Recover();
-  absl::StatusOr<storage::RecoveredLog> ReadLog(ReplicaRecovery* recovery);
   absl::Status MoveAside(const absl::Status& why);
   absl::Status Identify(bool cut, bool lost);
   void OpenFiles(const storage::RecoveredLog& log);

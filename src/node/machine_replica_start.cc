@@ -7,12 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "node/machine_replica.h"
+#include "node/read_replica.h"
 #include "storage/replace_file.h"
 
 namespace forebay::node {
 namespace {
-
-using replication::LogPlace;
 
 constexpr size_t kIdentityBytesMax = 4'096;
 
@@ -22,14 +21,14 @@ absl::Status MachineReplica::Recover() {
   storage::Blocking disk(disk_);
   if (auto status = disk.MakeDirectory(options_.log.directory); !status.ok()) return status;
   auto recovery = std::make_unique<ReplicaRecovery>();
-  auto log = ReadLog(recovery.get());
+  auto log = ReadReplica(disk, options_.log.directory, name(), state_, recovery.get());
   bool lost = false;
   if (!log.ok()) {
     if (!absl::IsDataLoss(log.status())) return log.status();
     lost = true;
     if (auto status = MoveAside(log.status()); !status.ok()) return status;
     recovery = std::make_unique<ReplicaRecovery>();
-    log = ReadLog(recovery.get());
+    log = ReadReplica(disk, options_.log.directory, name(), state_, recovery.get());
     if (!log.ok()) return log.status();
   }
   notes_.insert(notes_.end(), log->notes.begin(), log->notes.end());
@@ -51,38 +50,6 @@ absl::Status MachineReplica::Recover() {
                    SteadyMs());
   OpenFiles(*log);
   return absl::OkStatus();
-}
-
-absl::StatusOr<storage::RecoveredLog> MachineReplica::ReadLog(ReplicaRecovery* recovery) {
-  std::string snapshot;
-  storage::LogSink sink;
-  sink.begin_snapshot = [&](LogPosition, uint64_t bytes) {
-    snapshot.clear();
-    snapshot.reserve(bytes);
-    return absl::OkStatus();
-  };
-  sink.chunk = [&](std::string_view chunk) {
-    snapshot.append(chunk);
-    return absl::OkStatus();
-  };
-  sink.end_snapshot = [&]() -> absl::Status {
-    std::string_view bytes = snapshot;
-    LogPlace base;
-    if (auto status = DecodeSnapshotHead(&bytes, &base); !status.ok()) return status;
-    const bool restored = state_->Restore(bytes);
-    std::string().swap(snapshot);
-    if (!restored) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "the snapshot of ", name(),
-          " is whole, and cannot be decoded: it was written by another version of this program"));
-    }
-    recovery->Begin(base);
-    return absl::OkStatus();
-  };
-  sink.record = [&](LogPosition position, std::string_view record) {
-    return recovery->Add(position, record);
-  };
-  return storage::RecoverLog(storage::Blocking(disk_), options_.log.directory, name(), sink);
 }
 
 // What is damaged is for people to look at; the replica gets everything from its peers.

@@ -67,46 +67,60 @@ void ReplicaRecovery::Begin(LogPlace base) {
   places_ = EntryPlaces(base.position);
 }
 
-absl::Status ReplicaRecovery::Add(LogPosition position, std::string_view record) {
+absl::StatusOr<replication::LogWrite> DecodeLogWrite(std::string_view record) {
   codec::Reader reader(record);
   Kind kind{};
   reader(kind);
+  replication::LogWrite write;
+  if (kind == Kind::kAppend) {
+    AppendEntry append;
+    reader(append.position, append.entry.epoch);
+    append.entry.command.resize(reader.left());
+    reader.Bytes(append.entry.command.data(), append.entry.command.size());
+    write.what = std::move(append);
+  } else if (kind == Kind::kTruncate) {
+    TruncateLog truncate;
+    reader(truncate.from);
+    write.what = truncate;
+  } else if (kind == Kind::kRestart) {
+    RestartLog restart;
+    reader(restart.base);
+    write.what = restart;
+  } else {
+    return absl::DataLossError(absl::StrCat("is of kind ", static_cast<int>(kind)));
+  }
+  if (!reader.Done()) return absl::DataLossError("is cut off");
+  return write;
+}
+
+absl::Status ReplicaRecovery::Add(LogPosition position, std::string_view record) {
+  auto write = DecodeLogWrite(record);
+  if (!write.ok()) return Wrong(position, std::string(write.status().message()));
   auto& entries = recovered_.entries;
   const uint64_t base = recovered_.base.position.value;
-  if (kind == Kind::kAppend) {
-    LogPosition at;
-    replication::Entry entry;
-    reader(at, entry.epoch);
-    if (!reader.ok()) return Wrong(position, "is cut off");
-    entry.command.resize(reader.left());
-    reader.Bytes(entry.command.data(), entry.command.size());
+  if (auto* append = std::get_if<AppendEntry>(&write->what)) {
+    const LogPosition at = append->position;
     // A snapshot that came of a peer holds it, though the log went on without.
     if (at.value <= base && entries.empty()) return absl::OkStatus();
     if (at.value != base + entries.size() + 1) {
       return Wrong(position, absl::StrCat("holds entry ", at.value, ", where ",
                                           base + entries.size() + 1, " follows"));
     }
-    entries.push_back(std::move(entry));
+    entries.push_back(std::move(append->entry));
     places_.Append(at, position);
-  } else if (kind == Kind::kTruncate) {
-    LogPosition from;
-    reader(from);
-    if (!reader.Done()) return Wrong(position, "is cut off");
+  } else if (const auto* truncate = std::get_if<TruncateLog>(&write->what)) {
+    const LogPosition from = truncate->from;
     if (from.value <= base && entries.empty()) return absl::OkStatus();  // likewise
     if (from.value <= base) return Wrong(position, "takes back what a snapshot holds");
     if (from.value - base <= entries.size()) entries.resize(from.value - base - 1);
     places_.TruncateFrom(from);
-  } else if (kind == Kind::kRestart) {
-    LogPlace to;
-    reader(to);
-    if (!reader.Done()) return Wrong(position, "is cut off");
+  } else {
+    const LogPlace to = std::get<RestartLog>(write->what).base;
     // Its snapshot was durable before: the one that was read is that one, or a later one.
     if (to.position > recovered_.base.position) {
       return Wrong(position, absl::StrCat("goes on after a snapshot at entry ", to.position.value,
                                           ", which is not there"));
     }
-  } else {
-    return Wrong(position, absl::StrCat("is of kind ", static_cast<int>(kind)));
   }
   return absl::OkStatus();
 }

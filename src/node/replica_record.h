@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "replication/output.h"
 
 namespace forebay::node {
@@ -35,6 +36,8 @@ class EntryPlaces {
 
 // Appends the record of what a replica asks to be written.
 void EncodeLogWrite(const replication::LogWrite& write, std::string* record);
+// DataLoss, saying what is wrong. The generation is not recorded.
+absl::StatusOr<replication::LogWrite> DecodeLogWrite(std::string_view record);
 
 // What snapshot and records of a start come to.
 class ReplicaRecovery {

@@ -18,16 +18,14 @@ absl::Status ReplicatedJournal::FollowMachine(const std::string& name, const voi
 }
 
 absl::Status ReplicatedJournal::Follow(shard::State* state) {
-  using Following = FollowingState<shard::Command, shard::State, shard::Options, shard::Effects>;
   const shard::Options options{.shard = state->shard(), .run_seed = run_seed_};
   return FollowMachine(absl::StrCat("shard-", state->shard().value), state,
-                       std::make_unique<Following>(state, options));
+                       std::make_unique<FollowingShard>(state, options));
 }
 
 absl::Status ReplicatedJournal::Follow(ledger::State* state) {
-  using Following =
-      FollowingState<ledger::Command, ledger::State, ledger::Options, ledger::Effects>;
-  return FollowMachine("ledger", state, std::make_unique<Following>(state, state->options()));
+  return FollowMachine("ledger", state,
+                       std::make_unique<FollowingLedger>(state, state->options()));
 }
 
 const std::shared_ptr<MachineReplica>& ReplicatedJournal::ReplicaOf(const void* state) const {

@@ -8,6 +8,10 @@
 
 #include "base/ids.h"
 #include "codec/archive.h"
+#include "ledger/messages.h"
+#include "ledger/state.h"
+#include "shard/messages.h"
+#include "shard/state.h"
 
 namespace forebay::node {
 
@@ -50,5 +54,9 @@ class FollowingState final : public ReplicatedState {
   Command command_;
   Effects effects_;
 };
+using FollowingShard =
+    FollowingState<shard::Command, shard::State, shard::Options, shard::Effects>;
+using FollowingLedger =
+    FollowingState<ledger::Command, ledger::State, ledger::Options, ledger::Effects>;
 
 }  // namespace forebay::node

@@ -52,7 +52,11 @@ class Verification {
   void LookAtMachines();
   void LookAtMachine(const absl::Status& recovered);
   absl::Status LookAtContents();
+  absl::Status LookAtReplicatedContents(const std::string& folder);
   absl::Status LookAtSegments();
+  // Of a daemon that is alone by its journal, of a node of a cluster by the replica's files.
+  absl::Status Recover(DirectoryJournal* journal, const std::string& machine, auto* state,
+                       ReplicatedState* following);
   void ReadAll(storage::SegmentStore* store);
 
   io::ReadOnlyDisk disk_;
@@ -61,18 +65,32 @@ class Verification {
   std::vector<PayloadId> payloads_, contents_;
 };
 
+absl::Status Verification::Recover(DirectoryJournal* journal, const std::string& machine,
+                                   auto* state, ReplicatedState* following) {
+  const std::string folder = absl::StrCat(options_.directory, "/", machine);
+  if (!IsReplica(storage::Blocking(&disk_), folder)) return journal->Recover(state).status();
+  auto log = ReadWholeReplica(storage::Blocking(&disk_), folder, machine, following);
+  if (log.ok()) report_.machines.push_back({machine, *std::move(log)});
+  return log.status();
+}
+
 void Verification::LookAtMachines() {
   DirectoryJournal journal(&disk_, {.directory = options_.directory});
   const auto count = static_cast<uint32_t>(report_.run.shards);
-  ledger::State ledger({.run_seed = report_.run.run_seed, .shards = count});
-  LookAtMachine(journal.Recover(&ledger).status());
+  const ledger::Options ledger_options{.run_seed = report_.run.run_seed, .shards = count};
+  ledger::State ledger(ledger_options);
+  FollowingLedger following_ledger(&ledger, ledger_options);
+  LookAtMachine(Recover(&journal, "ledger", &ledger, &following_ledger));
   std::vector<std::unique_ptr<shard::State>> states;
   std::vector<const shard::State*> shards;
   for (uint32_t i = 0; i < count; ++i) {
-    states.push_back(std::make_unique<shard::State>(shard::Options{
-        .shard = ShardId(static_cast<uint8_t>(i)), .run_seed = report_.run.run_seed}));
+    const shard::Options options{.shard = ShardId(static_cast<uint8_t>(i)),
+                                 .run_seed = report_.run.run_seed};
+    states.push_back(std::make_unique<shard::State>(options));
     shards.push_back(states.back().get());
-    LookAtMachine(journal.Recover(states.back().get()).status());
+    FollowingShard following(states.back().get(), options);
+    LookAtMachine(
+        Recover(&journal, absl::StrCat("shard-", i), states.back().get(), &following));
   }
   if (report_.may_start) LookAtMachine(CheckRecovered(ledger, shards));
   const auto payload = [this](PayloadId id) { payloads_.push_back(id); };
@@ -81,7 +99,8 @@ void Verification::LookAtMachines() {
   for (const shard::State* shard : shards) {
     shard->ForEachPayload(payload, [this](PayloadId id) { contents_.push_back(id); });
   }
-  report_.machines = journal.recovered();
+  report_.machines.insert(report_.machines.end(), journal.recovered().begin(),
+                          journal.recovered().end());
   for (const RecoveredMachine& machine : report_.machines) {
     report_.remarks.insert(report_.remarks.end(), machine.log.notes.begin(),
                            machine.log.notes.end());
@@ -94,11 +113,33 @@ void Verification::LookAtMachine(const absl::Status& recovered) {
   report_.may_start = false;
 }
 
-absl::Status Verification::LookAtContents() {
+// All that were ever added are there, and those that are named among them.
+absl::Status Verification::LookAtReplicatedContents(const std::string& folder) {
   storage::ContentStore store(UINT64_MAX);
-  auto recovered = storage::RecoverContents(
-      storage::Blocking(&disk_), absl::StrCat(options_.directory, "/", storage::kContentsMachine),
-      contents_, &store);
+  ContentMachine machine(&store);
+  auto log = ReadWholeReplica(storage::Blocking(&disk_), folder, storage::kContentsMachine,
+                              &machine);
+  if (!log.ok()) {
+    LookAtMachine(log.status());
+    return absl::OkStatus();
+  }
+  report_.contents = store.use().items;
+  report_.content_bytes = store.use().bytes;
+  for (const PayloadId id : contents_) {
+    if (!store.Read(id).ok()) {
+      report_.damage.push_back(absl::StrCat("task content ", absl::Hex(id.value), " is missing"));
+    }
+  }
+  report_.remarks.insert(report_.remarks.end(), log->notes.begin(), log->notes.end());
+  return absl::OkStatus();
+}
+
+absl::Status Verification::LookAtContents() {
+  const std::string folder = absl::StrCat(options_.directory, "/", storage::kContentsMachine);
+  if (IsReplica(storage::Blocking(&disk_), folder)) return LookAtReplicatedContents(folder);
+  storage::ContentStore store(UINT64_MAX);
+  auto recovered =
+      storage::RecoverContents(storage::Blocking(&disk_), folder, contents_, &store);
   if (absl::IsDataLoss(recovered.status())) {
     report_.damage.emplace_back(recovered.status().message());
     report_.may_start = false;

@@ -16,6 +16,7 @@
 #include "forebay/admin.h"
 #include "forebay/trainer.h"
 #include "tests/integration/cluster.h"
+#include "tests/integration/run_ctl.h"
 #include "tests/integration/world.h"
 
 namespace forebay::integration {
@@ -238,6 +239,30 @@ TEST(NodeLossTest, ATerminatedLeaderHandsOver) {
   EXPECT_EQ(cluster.node(first).Wait(absl::Seconds(20)), 0);
   EXPECT_THAT(cluster.node(first).Log(), HasSubstr("another node leads; stopped"));
   run.Step();
+}
+
+TEST(NodeLossTest, WhatANodeHoldsCanBeLookedAt) {
+  Cluster cluster;
+  Traffic run(cluster.seeds());
+  for (int i = 0; i < 3; ++i) run.Step();
+  auto held = run.Acquire(2);
+  run.Push(held);
+  const uint32_t leader = cluster.AwaitLeader();
+  const uint32_t follower = leader == 1 ? 2 : 1;
+  for (uint32_t id = 1; id <= 3; ++id) cluster.node(id).Kill();
+  for (const uint32_t id : {leader, follower}) {
+    const Said said = RunCtl({"verify", cluster.directory(id), "--segments", cluster.store()});
+    EXPECT_EQ(said.code, 0) << said.out << said.err;
+    EXPECT_THAT(said.out, HasSubstr("shard-0"));
+  }
+  for (const auto& file :
+       std::filesystem::directory_iterator(cluster.directory(follower) + "/shard-0")) {
+    if (file.path().extension() != ".log") continue;
+    const Said said = RunCtl({"inspect", "log", file.path(), "-n", "1000"});
+    EXPECT_EQ(said.code, 0) << said.err;
+    EXPECT_THAT(said.out, HasSubstr("the begin of a reign"));
+    EXPECT_THAT(said.out, HasSubstr(": PutRollouts"));
+  }
 }
 
 TEST(NodeLossTest, TheRunGoesOnWithoutEtcd) {
