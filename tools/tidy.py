@@ -42,9 +42,11 @@ MAY_INCLUDE = {
     # Another implementation of node's interfaces, in the server's framework.
     "peers": "base codec cluster proto node/peer_transport.h server/grpc/method_table.h server/grpc/rpc.h server/grpc/typed.h",
     # Beyond node: the words it speaks with, and the payload bytes; see docs/decisions/2026-11-30-server-includes.md.
-    "server": "base io node etcd peers proto codec storage shard/messages.h ledger/messages.h ledger/step.h batch/layout.h",
+    "server": "base io node etcd peers operators proto codec storage shard/messages.h ledger/messages.h ledger/step.h batch/layout.h",
+    # What operators ask of a cluster: for the server, and for buffer-ctl when no daemon is up.
+    "operators": "base cluster node proto",
     "client": "base codec proto include",
-    "ctl": "base codec io node proto include",
+    "ctl": "base codec io node operators etcd/coordinator.h proto include",
     "main": "base codec io storage node server client ctl proto include",
 }
 PURE = {"base", "codec", *PURE_PARTS.split()}

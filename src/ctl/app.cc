@@ -18,8 +18,8 @@ namespace {
 
 constexpr char kAbout[] =
     "Looks after a Forebay daemon: what runs, what waits and why, and the settings.\n"
-    "Exit codes: 0 done, 1 refused, 2 wrong command line, 10 degraded (status), 20 unavailable or "
-    "unreachable.";
+    "Exit codes: 0 done, 1 refused, 2 wrong command line, 10 degraded (status, doctor), 20 "
+    "unavailable or unreachable.";
 
 struct Globals {
   std::string address = "127.0.0.1:7400";
@@ -27,6 +27,7 @@ struct Globals {
   double timeout_s = 10;
   std::string token_file;
   std::string tls_ca, tls_cert, tls_key;
+  std::string etcd, cluster = "forebay";
 };
 
 void AddGlobals(CLI::App* app, Globals* globals) {
@@ -49,6 +50,11 @@ void AddGlobals(CLI::App* app, Globals* globals) {
                   "PEM file that the daemon's certificate is checked with");
   app->add_option("--tls-cert", globals->tls_cert, "PEM file: own certificate, for mutual TLS");
   app->add_option("--tls-key", globals->tls_key, "PEM file: key of --tls-cert");
+  app->add_option("--etcd", globals->etcd,
+                  "HOST:PORT,...: commands of a cluster ask etcd itself, when no node is up")
+      ->envname("FOREBAY_ETCD");
+  app->add_option("--cluster", globals->cluster, "With --etcd: the cluster.name of the nodes")
+      ->capture_default_str();
 }
 
 absl::Status ReadFile(const char* option, const std::string& path, std::string* text) {
@@ -63,8 +69,9 @@ absl::Status ReadFile(const char* option, const std::string& path, std::string* 
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<client::Client>> Connect(const Globals& globals) {
-  client::ConnectOptions options{.address = globals.address};
+absl::StatusOr<std::unique_ptr<client::Client>> Connect(const Globals& globals,
+                                                        const std::string& address) {
+  client::ConnectOptions options{.address = address};
   if (auto s = ReadFile("--token-file", globals.token_file, &options.token); !s.ok()) return s;
   if (auto s = ReadFile("--tls-ca", globals.tls_ca, &options.tls_root_pem); !s.ok()) return s;
   if (auto s = ReadFile("--tls-cert", globals.tls_cert, &options.tls_cert_pem); !s.ok()) return s;
@@ -100,9 +107,12 @@ std::string Explain(const absl::Status& status, const Globals& globals) {
 }
 
 int Execute(const Action& action, const Globals& globals, std::ostream& out, std::ostream& err) {
-  auto client = Connect(globals);
+  auto client = Connect(globals, globals.address);
   absl::Status status = client.status();
-  Context context{.timeout = absl::Seconds(globals.timeout_s),
+  Context context{.connect = [&globals](const std::string& to) { return Connect(globals, to); },
+                  .etcd = globals.etcd,
+                  .cluster = globals.cluster,
+                  .timeout = absl::Seconds(globals.timeout_s),
                   .json = globals.output == "json",
                   .out = &out,
                   .progress = &err};
@@ -176,6 +186,9 @@ int Run(const std::vector<std::string>& arguments, std::ostream& out, std::ostre
   AddVerify(&commands);
   AddInspect(&commands);
   AddExport(&commands);
+  AddCluster(&commands);
+  AddFailover(&commands);
+  AddDoctor(&commands);
   try {
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
     app.parse(reversed);

@@ -25,27 +25,38 @@
 
 namespace forebay::ctl {
 
+// A call of the contract: "AdminService/GetStatus". One try: an operator wants to hear at once.
+template <class Response, class Request>
+absl::StatusOr<Response> AskService(client::Client* client, std::string_view method,
+                                    const Request& request, absl::Duration timeout) {
+  auto bytes = client->Call(absl::StrCat("/forebay.v1.", std::string(method)),
+                            request.SerializeAsString(), {.timeout = timeout, .retry = false});
+  if (!bytes.ok()) return bytes.status();
+  Response response;
+  if (!response.ParseFromString(*bytes)) {
+    return absl::InternalError("the daemon's answer cannot be read: is it of another version?");
+  }
+  return response;
+}
+
 struct Context {
   client::Client* client = nullptr;
+  // Another node of the cluster, with the same credentials.
+  std::function<absl::StatusOr<std::unique_ptr<client::Client>>(const std::string& address)>
+      connect;
+  // Of --etcd: commands of a cluster ask the coordinator itself.
+  std::string etcd, cluster;
   absl::Duration timeout;
   bool json = false;
   std::ostream* out = nullptr;
   std::ostream* progress = nullptr;  // of what takes long, beside the output
   int exit_code = kExitOk;
 
-  // A call of AdminService. One try: an operator wants to hear at once.
   template <class Response, class Request>
   absl::StatusOr<Response> Ask(std::string_view method, const Request& request,
                                absl::Duration longer = absl::ZeroDuration()) const {
-    auto bytes =
-        client->Call(absl::StrCat("/forebay.v1.AdminService/", std::string(method)),
-                     request.SerializeAsString(), {.timeout = timeout + longer, .retry = false});
-    if (!bytes.ok()) return bytes.status();
-    Response response;
-    if (!response.ParseFromString(*bytes)) {
-      return absl::InternalError("the daemon's answer cannot be read: is it of another version?");
-    }
-    return response;
+    return AskService<Response>(client, absl::StrCat("AdminService/", std::string(method)), request,
+                                timeout + longer);
   }
 
   // JSON of the whole answer, or the table for people; `nothing` is said when it has no rows.
@@ -97,6 +108,9 @@ void AddVerify(Commands* commands);
 void AddStorage(Commands* commands);
 void AddInspect(Commands* commands);
 void AddExport(Commands* commands);
+void AddCluster(Commands* commands);
+void AddFailover(Commands* commands);
+void AddDoctor(Commands* commands);
 
 // Who asks for a change, for the daemon's log: user@host.
 std::string Who();

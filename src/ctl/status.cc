@@ -3,6 +3,7 @@
 #include "base/units.h"
 #include "ctl/command.h"
 #include "forebay/v1/admin.pb.h"
+#include "forebay/v1/cluster.pb.h"
 
 namespace forebay::ctl {
 namespace {
@@ -29,17 +30,38 @@ std::string Checkpoint(const v1::GetStatusResponse& s) {
                       BytesText(s.retained_bytes_max()));
 }
 
-void Print(const v1::GetStatusResponse& s, std::ostream& out) {
+// What the nodes of a cluster are, as the one that was asked sees them.
+void PrintCluster(const v1::ClusterView& view, std::ostream& out) {
+  if (view.node() == 0) return;
+  out << "  cluster     node " << view.node() << " answers";
+  if (view.leader() != 0) {
+    out << ", node " << view.leader() << " leads, epoch " << view.leader_epoch();
+  }
+  out << ";";
+  const char* separator = " ";
+  for (const v1::ClusterNode& node : view.nodes()) {
+    out << separator << node.id() << " " << node.role();
+    separator = ", ";
+  }
+  out << "\n";
+}
+
+// `view`: of a cluster.
+void Print(const v1::GetStatusResponse& s, const v1::ClusterView* view, std::ostream& out) {
   out << absl::AsciiStrToUpper(EnumName(s.verdict()));
   for (int i = 0; i < s.reasons_size(); ++i) out << (i == 0 ? ": " : "; ") << s.reasons(i);
   out << "\n";
+  if (view != nullptr) PrintCluster(*view, out);
+  if (s.version().empty()) return;  // no daemon has told of itself
   const auto line = [&out](const char* name, const std::string& text) {
     out << "  " << name << std::string(12 - std::string_view(name).size(), ' ') << text << "\n";
   };
   line("daemon",
        absl::StrCat(s.version(), ", run ", Hex(s.run()), ", up ", Duration(s.uptime_ms()), ", ",
                     s.shards(), s.shards() == 1 ? " shard" : " shards", ", can lose ",
-                    s.tolerated_failures(), s.tolerated_failures() == 1 ? " node" : " nodes"));
+                    s.tolerated_failures(), s.tolerated_failures() == 1 ? " node" : " nodes",
+                    s.node() == 0 ? std::string()
+                                  : absl::StrCat(" (", s.tolerable_failures(), " as configured)")));
   line("policy",
        absl::StrCat("version ", Version(s.published()), " published, next step ", s.next_step(),
                     s.train_version().branch() == 0
@@ -71,13 +93,50 @@ void Print(const v1::GetStatusResponse& s, std::ostream& out) {
   for (const std::string& wait : s.waits()) line("waits", wait);
 }
 
+// Of the node that leads; the node that was asked says which one that is. Without one the answer
+// says so.
+absl::StatusOr<v1::GetStatusResponse> AskLeader(const Context& context,
+                                                const v1::ClusterView& view) {
+  const v1::ClusterNode* leader = nullptr;
+  for (const v1::ClusterNode& node : view.nodes()) {
+    if (node.id() == view.leader() && node.id() != 0) leader = &node;
+  }
+  absl::StatusOr<v1::GetStatusResponse> response = absl::UnavailableError("no node leads");
+  if (leader != nullptr && (leader->id() == view.node() || leader->address().empty())) {
+    response = context.Ask<v1::GetStatusResponse>("GetStatus", v1::GetStatusRequest());
+  } else if (leader != nullptr) {
+    auto client = context.connect(leader->address());
+    if (!client.ok()) return client.status();
+    response = AskService<v1::GetStatusResponse>(client->get(), "AdminService/GetStatus",
+                                                 v1::GetStatusRequest(), context.timeout);
+  }
+  if (response.ok() ||
+      (!absl::IsUnavailable(response.status()) && !absl::IsDeadlineExceeded(response.status()))) {
+    return response;
+  }
+  v1::GetStatusResponse none;
+  none.set_verdict(v1::VERDICT_UNAVAILABLE);
+  none.set_run(view.run());
+  none.add_reasons(leader == nullptr
+                       ? "no node leads"
+                       : absl::StrCat("node ", leader->id(), " is to lead, and does not answer: ",
+                                      std::string(response.status().message())));
+  return none;
+}
+
 absl::Status Show(Context& context) {
-  auto response = context.Ask<v1::GetStatusResponse>("GetStatus", v1::GetStatusRequest());
+  const auto view = AskService<v1::ClusterView>(context.client, "ClusterService/Get",
+                                                v1::GetClusterRequest(), context.timeout);
+  if (!view.ok() && !absl::IsUnimplemented(view.status())) return view.status();
+  const bool clustered = view.ok() && view->node() != 0;
+  auto response = clustered
+                      ? AskLeader(context, *view)
+                      : context.Ask<v1::GetStatusResponse>("GetStatus", v1::GetStatusRequest());
   if (!response.ok()) return response.status();
   if (context.json) {
     *context.out << ToJson(*response) << "\n";
   } else {
-    Print(*response, *context.out);
+    Print(*response, clustered ? &*view : nullptr, *context.out);
   }
   context.exit_code = ExitCode(response->verdict());
   return absl::OkStatus();

@@ -91,6 +91,18 @@ void ClusterReader::Put(const std::string& key, const std::optional<std::string>
   }
   if (name == "paused") {
     state_.paused = value;
+    state_.paused_revision = value ? revision : 0;
+    return;
+  }
+  if (name == "wish") {
+    state_.wish.reset();
+    if (value) state_.wish = DecodeWish(*value);
+    state_.wish_revision = value ? revision : 0;
+    return;
+  }
+  if (name.starts_with(kEventsPrefix)) {
+    state_.events.erase(std::string(name));
+    if (value) state_.events[std::string(name)] = DecodeEvent(*value);
     return;
   }
   if (const auto id = IdOf(name, "nodes/"); id != cluster::NodeId()) {

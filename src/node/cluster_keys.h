@@ -7,6 +7,8 @@
 //   present/<id>       the same, as long as its process is there
 //   drained/<id>       an operator wants no replicas there
 //   paused             an operator wants no failover by itself; the value says why
+//   wish               an operator wants another node to lead: cluster_events.h
+//   events/<time-id>   what happened: cluster_events.h
 #pragma once
 
 #include <cstdint>
@@ -17,6 +19,7 @@
 #include <vector>
 
 #include "cluster/configuration.h"
+#include "node/cluster_events.h"
 #include "node/coordinator.h"
 
 namespace forebay::node {
@@ -42,6 +45,10 @@ struct ClusterState {
   std::map<cluster::NodeId, NodeAddress> present;  // whose process is there
   std::map<cluster::NodeId, uint64_t> drained;     // revisions
   std::optional<std::string> paused;
+  uint64_t paused_revision = 0;
+  std::optional<SwitchoverWish> wish;
+  uint64_t wish_revision = 0;
+  std::map<std::string, ClusterEvent> events;  // by their key's name, which begins with the time
   // The ledger's primary: 0 if there is none, or nobody has reigned yet.
   cluster::NodeId leader() const;
   cluster::Epoch epoch() const;

@@ -16,6 +16,8 @@ namespace {
 constexpr auto kTick = absl::Milliseconds(10);
 constexpr uint64_t kFollowMs = 100;   // between two tries to bring a machine to the ledger's node
 constexpr uint64_t kPlaceMs = 1'000;  // between two looks at the placement
+constexpr uint64_t kLeaveMs = 5'000;  // between two tries of a node that is drained to hand over
+constexpr size_t kTrimMax = 64;       // events that are forgotten at once
 // The first nodes wait so long for others, so that the first set holds them.
 constexpr uint64_t kGatherMs = 3'000;
 // A planned switchover that has not come to pass is given up; once the first machine is elsewhere,
@@ -153,6 +155,8 @@ std::unique_ptr<SnapshotReceiver> ClusterNode::OnSnapshot(std::string_view machi
   return found == by_name_.end() ? nullptr : found->second->OnSnapshot(head);
 }
 
+std::string ClusterNode::Self() const { return absl::StrCat("node ", options_.node.value); }
+
 std::string ClusterNode::KeyOf(const std::string& machine) const {
   return absl::StrCat(prefix_, "machines/", machine);
 }
@@ -160,10 +164,16 @@ std::string ClusterNode::KeyOf(const std::string& machine) const {
 void ClusterNode::Swap(const std::string& machine, const replication::Swap& swap,
                        absl::AnyInvocable<void(const replication::SwapAnswer&)> answer) {
   const std::string key = KeyOf(machine);
+  Transaction transaction{.conditions = {{key, swap.base.value}},
+                          .changes = {{key, cluster::EncodeConfiguration(swap.next)}}};
+  std::string what;
+  {
+    MutexLock lock(&known_mutex_);
+    what = DescribeChange(machine, known_[machine], swap.next);
+  }
+  if (!what.empty()) transaction.changes.push_back(NewEvent(prefix_, Self(), what));
   coordinator_->Commit(
-      {.conditions = {{key, swap.base.value}},
-       .changes = {{key, cluster::EncodeConfiguration(swap.next)}}},
-      kCallTimeout,
+      std::move(transaction), kCallTimeout,
       [id = swap.id, answer = std::move(answer)](const TransactionResult& result) mutable {
         answer(AnswerOf(id, result));
       });
@@ -191,10 +201,12 @@ void ClusterNode::Look() {
   Bootstrap(now);
   FollowLedger();
   GoOnHandingOver();
+  FulfilWishes(now);
   if (now < place_ms_) return;
   place_ms_ = now + kPlaceMs;
   for (const auto& replica : replicas_) replica->LookAtLog(nullptr);
   Place(now);
+  TrimEvents();
 }
 
 void ClusterNode::OnDeposed() {
@@ -223,7 +235,14 @@ void ClusterNode::Tell() {
     const auto found = by_name_.find(name);
     if (found == by_name_.end() || told_[name] >= machine.revision) continue;
     told_[name] = machine.revision;
+    {
+      MutexLock lock(&known_mutex_);
+      known_[name] = machine.configuration;
+    }
     found->second->OnConfiguration(machine.revision, machine.configuration);
+  }
+  if (std::exchange(paused_, state.paused.has_value()) != state.paused.has_value()) {
+    for (const auto& replica : replicas_) replica->SetPaused(paused_);
   }
   std::map<cluster::NodeId, std::string> peers;
   for (const auto* nodes : {&state.nodes, &state.present}) {
@@ -245,16 +264,22 @@ void ClusterNode::Register() {
                                              EncodeNodeAddress(options_.address)}}});
 }
 
-void ClusterNode::Commit(const std::string& what, Transaction transaction) {
+void ClusterNode::Commit(const std::string& what, Transaction transaction,
+                         absl::AnyInvocable<void()> then) {
   if (committing_) return;
   committing_ = true;
   coordinator_->Commit(
-      std::move(transaction), kCallTimeout, [this, what](const TransactionResult& result) {
-        loop_.Post([this, what, outcome = result.outcome, why = result.why] {
+      std::move(transaction), kCallTimeout,
+      [this, what, then = std::move(then)](const TransactionResult& result) mutable {
+        loop_.Post([this, what, then = std::move(then), outcome = result.outcome,
+                    why = result.why]() mutable {
           committing_ = false;
-          if (outcome == Outcome::kDone) return;
-          callbacks_.note(absl::StrCat(
-              "could not ", what, " yet: ", why.ok() ? "it has changed meanwhile" : why.message()));
+          if (outcome != Outcome::kDone) {
+            callbacks_.note(absl::StrCat("could not ", what, " yet: ",
+                                         why.ok() ? "it has changed meanwhile" : why.message()));
+          } else if (then) {
+            then();
+          }
         });
       });
 }
@@ -295,6 +320,9 @@ void ClusterNode::Bootstrap(uint64_t now_ms) {
     transaction.conditions.push_back({KeyOf(replica->name()), 0});
     transaction.changes.push_back({KeyOf(replica->name()), cluster::EncodeConfiguration(first)});
   }
+  transaction.changes.push_back(
+      NewEvent(prefix_, Self(), absl::StrCat("begins the cluster, on ", state.present.size(),
+                                             state.present.size() == 1 ? " node" : " nodes")));
   Commit("begin the cluster", std::move(transaction));
 }
 
@@ -336,9 +364,69 @@ void ClusterNode::Place(uint64_t now_ms) {
     const std::string key = KeyOf(name);
     Commit(absl::StrCat("change the placement of ", name),
            {.conditions = {{key, state.machines.at(name).revision.value}},
-            .changes = {{key, cluster::EncodeConfiguration(*next)}}});
+            .changes = {{key, cluster::EncodeConfiguration(*next)},
+                        NewEvent(prefix_, Self(),
+                                 DescribeChange(name, machines[move.machine], *next),
+                                 "placement")}});
     return;
   }
+}
+
+// What an operator wants of the node that leads. The wish goes first: whoever begins anew half-way
+// does not find it again.
+void ClusterNode::FulfilWishes(uint64_t now_ms) {
+  const ClusterState& state = reader_.state();
+  if (state.leader() != options_.node || !leading_ || committing_) return;
+  const auto hand_over = [this](cluster::NodeId to, const std::string& why) {
+    SwitchOver(to, [this, why](const absl::Status& status) {
+      if (!status.ok()) {
+        WriteEvent(absl::StrCat("no switchover: ", std::string(status.message())), why);
+      }
+    });
+  };
+  if (state.wish) {
+    const SwitchoverWish& wish = *state.wish;
+    const bool stale = wish.from != options_.node;
+    const std::string to =
+        wish.to == cluster::NodeId() ? "another node" : absl::StrCat("node ", wish.to.value);
+    Commit("begin the switchover that is wished",
+           {.conditions = {{absl::StrCat(prefix_, "wish"), state.wish_revision}},
+            .changes = {{absl::StrCat(prefix_, "wish"), std::nullopt},
+                        NewEvent(prefix_, wish.who,
+                                 stale ? absl::StrCat("no switchover to ", to, ": node ",
+                                                      options_.node.value, " leads meanwhile")
+                                       : absl::StrCat("switchover from node ", options_.node.value,
+                                                      " to ", to, " begins"),
+                                 wish.why)}},
+           [hand_over, stale, to = wish.to, why = wish.why] {
+             if (!stale) hand_over(to, why);
+           });
+    return;
+  }
+  if (!state.drained.contains(options_.node) || now_ms < leave_ms_) return;
+  leave_ms_ = now_ms + kLeaveMs;
+  const bool other = std::ranges::any_of(state.present, [&](const auto& node) {
+    return node.first != options_.node && !state.drained.contains(node.first);
+  });
+  if (other) hand_over(cluster::NodeId(), "this node is drained");
+}
+
+void ClusterNode::TrimEvents() {
+  const ClusterState& state = reader_.state();
+  if (state.leader() != options_.node || committing_) return;
+  Transaction transaction;
+  for (const std::string& name : Superfluous(state.events, kTrimMax)) {
+    transaction.changes.push_back({absl::StrCat(prefix_, name), std::nullopt});
+  }
+  if (!transaction.changes.empty()) Commit("forget old events", std::move(transaction));
+}
+
+void ClusterNode::WriteEvent(std::string_view what, std::string_view why) {
+  coordinator_->Commit({.conditions = {}, .changes = {NewEvent(prefix_, Self(), what, why)}},
+                       kCallTimeout, [this, what = std::string(what)](const TransactionResult& r) {
+                         if (r.outcome == Outcome::kDone) return;
+                         callbacks_.note(absl::StrCat("not among the events: ", what));
+                       });
 }
 
 void ClusterNode::SwitchOver(cluster::NodeId to, absl::AnyInvocable<void(absl::Status)> done) {

@@ -13,10 +13,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/sync.h"
 #include "node/cluster_keys.h"
 #include "node/coordinator.h"
 #include "node/data_directory.h"
@@ -91,7 +93,13 @@ class ClusterNode final : public PeerPort {
   void GoOnHandingOver();
   void LookWhetherDeposed(uint64_t now_ms);
   void Place(uint64_t now_ms);
-  void Commit(const std::string& what, Transaction transaction);
+  void FulfilWishes(uint64_t now_ms);
+  void TrimEvents();
+  void WriteEvent(std::string_view what, std::string_view why);
+  // `then`: once it is done, within the loop. Nothing if another one is under way.
+  void Commit(const std::string& what, Transaction transaction,
+              absl::AnyInvocable<void()> then = nullptr);
+  std::string Self() const;
   std::string KeyOf(const std::string& machine) const;
 
   const ClusterOptions options_;
@@ -101,6 +109,8 @@ class ClusterNode final : public PeerPort {
   std::vector<std::shared_ptr<MachineReplica>> replicas_;
   std::map<std::string, MachineReplica*, std::less<>> by_name_;
   std::atomic<bool> leading_{false};
+  Mutex known_mutex_;  // what Tell told last
+  std::map<std::string, cluster::Configuration> known_ ABSL_GUARDED_BY(known_mutex_);
 
   // Of the loop.
   ClusterReader reader_;
@@ -108,10 +118,11 @@ class ClusterNode final : public PeerPort {
   std::map<std::string, cluster::ConfigurationRevision> told_;  // to the replicas
   std::map<cluster::NodeId, uint64_t> seen_ms_;                 // when a node was last present
   bool registered_ = false, registering_ = false, committing_ = false;
-  uint64_t follow_ms_ = 0, place_ms_ = 0, enough_ms_ = 0;
+  uint64_t follow_ms_ = 0, place_ms_ = 0, enough_ms_ = 0, leave_ms_ = 0;
   cluster::NodeId hand_over_to_;
   uint64_t hand_over_until_ms_ = 0;
   uint64_t deposed_ms_ = 0;
+  bool paused_ = false;
   bool refused_ = false;  // said that it does not begin a run beside a log that is not empty
 
   std::unique_ptr<Watch> watch_;

@@ -82,6 +82,10 @@ void MachineReplica::Tick() {
   });
 }
 
+void MachineReplica::SetPaused(bool paused) {
+  InLoop([paused](MachineReplica& self) { self.replica_->SetPaused(paused); });
+}
+
 void MachineReplica::HandOver(cluster::NodeId to, absl::AnyInvocable<void(absl::Status)> done) {
   InLoop([to, done = std::move(done)](MachineReplica& self) mutable {
     absl::Status status = self.replica_->HandOver(to, SteadyMs());

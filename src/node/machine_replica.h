@@ -94,6 +94,8 @@ class MachineReplica : public std::enable_shared_from_this<MachineReplica> {
   void OnMessage(std::string_view bytes);
   std::unique_ptr<SnapshotReceiver> OnSnapshot(std::string_view head);
   void Tick();
+  // See replication::Replica::SetPaused.
+  void SetPaused(bool paused);
   void HandOver(cluster::NodeId to, absl::AnyInvocable<void(absl::Status)> done);
   void Look(absl::AnyInvocable<void(const ReplicaView&)> done);
 

@@ -107,7 +107,8 @@ void Replica::TickAsBackup(uint64_t now_ms) {
   const bool named = configuration_.primary == self_.node && configuration_.epoch == epoch_ &&
                      configuration_.InSync(self_.node, self_.incarnation) &&
                      now_ms - heard_ms_ >= options_.swap_retry_ms;
-  if (take_over_ || named || now_ms - heard_ms_ > patience_ms) Campaign(now_ms);
+  const bool suspects = !paused_ && now_ms - heard_ms_ > patience_ms;
+  if (take_over_ || named || suspects) Campaign(now_ms);
 }
 
 void Replica::Campaign(uint64_t now_ms) {

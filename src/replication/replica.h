@@ -52,6 +52,9 @@ class Replica {
   absl::Status MayPropose(size_t bytes) const;
   // Asks a backup that is in sync to take over; until it has, or for a while, nothing is proposed.
   absl::Status HandOver(NodeId to, uint64_t now_ms);
+  // An operator wants nobody to take over by itself: suspicion leads to nothing. A primary that asks
+  // for it, or an operator who has named this replica, is followed all the same.
+  void SetPaused(bool paused) { paused_ = paused; }
 
   // What the events since the last call ask for. What was proposed since goes out together.
   Output Take();
@@ -175,6 +178,7 @@ class Replica {
   LogPosition matched_;  // up to here the log is the primary's of this epoch
   uint64_t heard_ms_;
   bool take_over_ = false;
+  bool paused_ = false;
   std::map<NodeId, Heard> heard_;
 
   // Of a primary.

@@ -1,4 +1,5 @@
 // AdminService: status and configuration.
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -32,6 +33,12 @@ v1::Verdict VerdictToWire(VerdictKind verdict) {
 
 void Fill(const Observation& seen, v1::GetStatusResponse* out) {
   out->set_uptime_ms(seen.uptime_ms);
+  out->set_node(seen.cluster.node);
+  out->set_leader_epoch(seen.cluster.epoch);
+  out->set_tolerable_failures(static_cast<uint32_t>(seen.cluster.tolerable));
+  if (seen.cluster.node != 0) {
+    out->set_tolerated_failures(static_cast<uint32_t>(std::max(seen.cluster.tolerated, 0)));
+  }
   out->set_shards(seen.shards);
   ToWire(seen.published, out->mutable_published());
   out->set_next_step(seen.next_step);

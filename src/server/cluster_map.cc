@@ -17,6 +17,7 @@ constexpr size_t kQueuedBytesMax = size_t{64} << 10;
 
 constexpr std::string_view kServedByAny[] = {
     "/forebay.v1.ClusterService/",
+    "/forebay.v1.OperatorService/",
     "/forebay.v1.PeerService/",
     "/grpc.health.v1.Health/",
 };

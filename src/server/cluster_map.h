@@ -63,8 +63,8 @@ class ClusterMap {
 // ClusterService: Get and Watch. The ticker has not started yet.
 void AddClusterService(ClusterMap* map, Ticker* ticker, MethodTable* methods);
 
-// Whether a node that does not lead serves the method all the same: it is of the cluster's service
-// or of health, or nodes call it among themselves.
+// Whether a node that does not lead serves the method all the same: it is of the cluster's service,
+// the operators' or of health, or nodes call it among themselves.
 bool ServedByAnyNode(std::string_view method);
 
 // A node's answer to all other calls while it does not lead, by its view: UNAVAILABLE, with the

@@ -15,6 +15,7 @@ namespace {
 
 // A node that cannot speak to the coordinator at its start says so then, and ends.
 constexpr auto kStartTimeout = absl::Seconds(30);
+constexpr auto kLookTimeout = absl::Seconds(1);
 constexpr uint64_t kLogFileBytes = uint64_t{64} << 20;
 
 std::string Trimmed(std::string text) {
@@ -58,6 +59,30 @@ v1::ClusterView ViewOf(const node::ClusterState& state, const std::string& name,
     for (const cluster::NodeId node : of.configuration.in_sync) machine->add_in_sync(node.value);
   }
   return view;
+}
+
+ClusterFacts FactsOf(const node::ClusterState& state, uint32_t replicas) {
+  ClusterFacts facts;
+  facts.leader = state.leader().value;
+  facts.epoch = state.epoch().value;
+  facts.machines = state.machines.size();
+  facts.tolerated = node::ClusterOperator::Tolerated(state);
+  facts.tolerable = node::ClusterOperator::Tolerable(state, replicas);
+  facts.paused = state.paused.has_value();
+  facts.paused_why = state.paused.value_or("");
+  for (const auto& [node, revision] : state.drained) facts.drained.push_back(node.value);
+  std::map<cluster::NodeId, ClusterFacts::Replicas> behind;
+  for (const auto& [name, machine] : state.machines) {
+    for (const auto& [node, incarnation] : machine.configuration.incarnations) {
+      if (!machine.configuration.InSync(node)) behind[node].behind.push_back(name);
+    }
+  }
+  for (auto& [node, replicas_of] : behind) {
+    replicas_of.node = node.value;
+    replicas_of.present = state.present.contains(node);
+    facts.out_of_sync.push_back(std::move(replicas_of));
+  }
+  return facts;
 }
 
 }  // namespace
@@ -213,6 +238,14 @@ void ClusterRun::AddServices(ClusterMap* map, Ticker* ticker, MethodTable* metho
   map->Set(std::move(view));
   AddClusterService(map, ticker, methods);
   service_->AddTo(methods);
+  operators_ = std::make_unique<OperatorService>(
+      OperatorPorts{.coordinator = coordinator_.get(),
+                    .config = &config_,
+                    .replicas = &replicas_,
+                    .leads = [this] { return node_ != nullptr && node_->led(); },
+                    .peer_stats = [this] { return PeerStats(); },
+                    .started_ms = node::Engine::NowMs()});
+  operators_->AddTo(methods);
 }
 
 absl::Status ClusterRun::Start(const node::NodeAddress& address) {
@@ -244,6 +277,7 @@ absl::Status ClusterRun::Start(const node::NodeAddress& address) {
 
 void ClusterRun::Stop() {
   started_ = nullptr;
+  if (operators_ != nullptr) operators_->Close();
   if (node_ != nullptr) node_->Stop();
   transport_.reset();
   for (const auto& replica : replicas_) replica->Close();
@@ -251,8 +285,33 @@ void ClusterRun::Stop() {
 }
 
 void ClusterRun::OnChanged(const node::ClusterState& state) {
-  map_->Set(ViewOf(state, config_.cluster_name, identity_.run,
-                   cluster::NodeId(static_cast<uint32_t>(config_.cluster_node))));
+  const cluster::NodeId self(static_cast<uint32_t>(config_.cluster_node));
+  map_->Set(ViewOf(state, config_.cluster_name, identity_.run, self));
+  ClusterFacts facts = FactsOf(state, static_cast<uint32_t>(config_.cluster_replicas));
+  facts.node = self.value;
+  MutexLock lock(&facts_mutex_);
+  facts_ = std::move(facts);
+}
+
+ClusterFacts ClusterRun::Facts() const {
+  ClusterFacts facts;
+  {
+    MutexLock lock(&facts_mutex_);
+    facts = facts_;
+  }
+  facts.node = static_cast<uint32_t>(config_.cluster_node);
+  const node::CoordinatorHealth health = coordinator_->Health();
+  facts.coordinator_reachable = health.reachable;
+  facts.coordinator_away_ms =
+      static_cast<uint64_t>(std::max<int64_t>(0, absl::ToInt64Milliseconds(health.unreachable)));
+  facts.coordinator_why = std::string(health.why.message());
+  return facts;
+}
+
+ClusterPage ClusterRun::Page() const {
+  return {.facts = Facts(),
+          .replicas = LookAtReplicas(replicas_, kLookTimeout),
+          .peers = PeerStats()};
 }
 
 cluster::Epoch ClusterRun::epoch() {
@@ -283,7 +342,7 @@ std::vector<std::string> ClusterRun::notes() const {
   return notes;
 }
 
-peers::PeerStatsMap ClusterRun::peer_stats() const {
+peers::PeerStatsMap ClusterRun::PeerStats() const {
   peers::PeerStatsMap stats;
   if (transport_ != nullptr) transport_->GetStats(&stats);
   service_->GetStats(&stats);

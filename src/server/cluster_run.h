@@ -12,9 +12,11 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/sync.h"
 #include "etcd/coordinator.h"
 #include "io/disk.h"
 #include "io/workers.h"
@@ -25,7 +27,9 @@
 #include "node/replicated_journal.h"
 #include "peers/grpc_peer_transport.h"
 #include "peers/peer_service.h"
+#include "server/cluster_facts.h"
 #include "server/cluster_map.h"
+#include "server/operator_service.h"
 #include "server/ticker.h"
 #include "storage/content_store.h"
 
@@ -75,9 +79,9 @@ class ClusterRun final : public node::PeerPort {
   }
   // What was found at the start, for the daemon's log.
   std::vector<std::string> notes() const;
-  node::CoordinatorHealth coordinator_health() const { return coordinator_->Health(); }
-  const node::ClusterNode* node() const { return node_.get(); }
-  peers::PeerStatsMap peer_stats() const;
+  ClusterFacts Facts() const;
+  // Also looks at each replica, which may take a moment.
+  ClusterPage Page() const;
 
   void OnMessage(std::string_view machine, std::string_view bytes) override;
   std::unique_ptr<node::SnapshotReceiver> OnSnapshot(std::string_view machine,
@@ -90,6 +94,7 @@ class ClusterRun final : public node::PeerPort {
   absl::StatusOr<std::shared_ptr<node::MachineReplica>> OpenReplica(const std::string& machine,
                                                                     node::ReplicatedState* state);
   void OnChanged(const node::ClusterState& state);
+  peers::PeerStatsMap PeerStats() const;
 
   const node::Config config_;
   const node::RunIdentity identity_;
@@ -107,6 +112,9 @@ class ClusterRun final : public node::PeerPort {
   std::shared_ptr<node::MachineReplica> content_replica_;
   std::unique_ptr<node::ClusterNode> node_;
   std::atomic<node::ClusterNode*> started_{nullptr};
+  mutable Mutex facts_mutex_;
+  ClusterFacts facts_ ABSL_GUARDED_BY(facts_mutex_);  // but for what only now can be known
+  std::unique_ptr<OperatorService> operators_;
 };
 
 }  // namespace forebay::server

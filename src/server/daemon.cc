@@ -86,6 +86,7 @@ Daemon::Daemon(const node::Config& config, std::unique_ptr<ClusterRun> cluster,
   context_.metrics = &metrics_;
   context_.verification = verification_.get();
   context_.started_ms = node::Engine::NowMs();
+  if (cluster_ != nullptr) context_.cluster = [this] { return cluster_->Facts(); };
   context_.run = storage_->run();
   context_.renew_interval_ms = config.renew_interval_ms;
   context_.rollout_bytes_max = config.limits_rollout_bytes_max;
@@ -312,11 +313,17 @@ absl::Status Daemon::ListenHttp(HostPort* http) {
   const HttpPage stuck{.status = 503, .body = "the daemon's loops do not answer\n"};
   const HttpPage follows{.body = "follows\n"};
   http_server_.Add("/metrics", [this, stuck] {
-    if (!serving_) return HttpPage{.body = "# this node follows, and counts nothing yet\n"};
+    constexpr char kType[] = "text/plain; version=0.0.4; charset=utf-8";
+    const ClusterPage cluster = cluster_ != nullptr ? cluster_->Page() : ClusterPage();
+    if (!serving_) {
+      return HttpPage{.content_type = kType,
+                      .body = FollowerMetricsPage(cluster, methods_,
+                                                  node::Engine::NowMs() - context_.started_ms)};
+    }
     const auto seen = Look();
     if (seen == nullptr) return stuck;
-    return HttpPage{.content_type = "text/plain; version=0.0.4; charset=utf-8",
-                    .body = MetricsPage(*seen, metrics_, methods_)};
+    return HttpPage{.content_type = kType,
+                    .body = MetricsPage(*seen, metrics_, methods_, cluster)};
   });
   http_server_.Add("/healthz", [this, stuck, follows] {
     if (!serving_) return follows;

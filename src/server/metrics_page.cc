@@ -417,9 +417,22 @@ void AddProcess(const Observation& seen, MetricFamilies* out) {
 
 }  // namespace
 
-std::string MetricsPage(const Observation& seen, const RunMetrics& run,
-                        const MethodTable& methods) {
+std::string FollowerMetricsPage(const ClusterPage& cluster, const MethodTable& methods,
+                                uint64_t uptime_ms) {
   MetricFamilies out;
+  AddClusterMetrics(cluster, &out);
+  AddCalls(methods, &out);
+  Observation seen;
+  seen.process = ReadProcess();
+  seen.uptime_ms = uptime_ms;
+  AddProcess(seen, &out);
+  return prometheus::TextSerializer().Serialize(out.families());
+}
+
+std::string MetricsPage(const Observation& seen, const RunMetrics& run, const MethodTable& methods,
+                        const ClusterPage& cluster) {
+  MetricFamilies out;
+  AddClusterMetrics(cluster, &out);
   out.Gauge("forebay_sources", "Sources.", D(seen.sources.size()));
   for (const auto& source : Shown(seen.sources)) {
     AddSourceTotals(source, &out);

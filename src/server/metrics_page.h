@@ -11,6 +11,11 @@
 
 namespace forebay::server {
 
-std::string MetricsPage(const Observation& seen, const RunMetrics& run, const MethodTable& methods);
+// `cluster`: of a node of one.
+std::string MetricsPage(const Observation& seen, const RunMetrics& run, const MethodTable& methods,
+                        const ClusterPage& cluster = {});
+// Of a node that follows: it has no clients.
+std::string FollowerMetricsPage(const ClusterPage& cluster, const MethodTable& methods,
+                                uint64_t uptime_ms);
 
 }  // namespace forebay::server

@@ -272,6 +272,7 @@ void Observe(ServiceContext* context, std::function<void(std::shared_ptr<Observa
   out->pushes_held = context->engine->pushes_held();
   out->contents = context->contents->use();
   out->process = ReadProcess();
+  if (context->cluster) out->cluster = context->cluster();
   out->uptime_ms = node::Engine::NowMs() - context->started_ms;
   auto last_seen = std::make_shared<LastSeen>();
   ForEachShard(

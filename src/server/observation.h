@@ -121,6 +121,7 @@ struct Observation {
   uint64_t pushes_held = 0;  // for a log
   storage::ContentUse contents;
   ProcessFacts process;
+  ClusterFacts cluster;
   uint64_t uptime_ms = 0;
 };
 

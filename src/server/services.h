@@ -6,11 +6,13 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "node/engine.h"
 #include "server/catalog.h"
 #include "server/client_table.h"
+#include "server/cluster_facts.h"
 #include "server/grpc/method_table.h"
 #include "server/live_config.h"
 #include "server/run_metrics.h"
@@ -35,6 +37,7 @@ struct ServiceContext {
   LiveConfig* config = nullptr;
   RunMetrics* metrics = nullptr;
   PayloadVerification* verification = nullptr;
+  std::function<ClusterFacts()> cluster;  // unset: the daemon is alone
   FailureNotes failures;
   uint64_t started_ms = 0;
   uint64_t run = 0;

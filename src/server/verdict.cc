@@ -146,6 +146,7 @@ Judgement Judge(const Observation& seen, const VerdictLimits& limits) {
   if (seen.draining) out.reasons.push_back("the daemon is draining: it hands out nothing more");
   AddStorage(seen, &out.reasons);
   AddLogs(seen, &out.reasons);
+  AddClusterReasons(seen.cluster, &out.reasons);
   AddMemory(seen, &out.reasons);
   AddSteps(seen, limits, &out.reasons);
   AddActors(seen, limits, &out.reasons);

@@ -159,6 +159,33 @@ TEST(Backup, TakesOverAtOnceWhenItIsAsked) {
   EXPECT_EQ(h.output.swaps[0].next, Config(3, 1, {1, 2, 3}));  // the old one stays in sync
 }
 
+TEST(Backup, PausedItSuspectsNobodyUntilThatEnds) {
+  Harness h = Follower();
+  h.replica.SetPaused(true);
+  h.Silence(20'000);
+  EXPECT_TRUE(h.output.swaps.empty());
+  h.replica.SetPaused(false);
+  h.Tick(50);
+  ASSERT_EQ(h.output.swaps.size(), 1u);
+  EXPECT_EQ(h.output.swaps[0].next, Config(3, 1, {1, 3}));
+}
+
+TEST(Backup, PausedItTakesOverWhenThePrimaryAsksOrAnOperatorHasNamedIt) {
+  Harness asked = Follower();
+  asked.replica.SetPaused(true);
+  asked.Hear(kTwo, 2, From(At(1, 5), {}, 5, 6));
+  asked.Hear(kTwo, 2, TakeOver{});
+  ASSERT_EQ(asked.output.swaps.size(), 1u);
+  EXPECT_EQ(asked.output.swaps[0].next, Config(3, 1, {1, 2, 3}));
+
+  Harness named = Follower();
+  named.replica.SetPaused(true);
+  named.Configure(Config(3, 1, {1, 3}));
+  named.Silence(2'000);
+  ASSERT_EQ(named.output.swaps.size(), 1u);
+  EXPECT_EQ(named.output.swaps[0].next, Config(4, 1, {1, 3}));
+}
+
 // --- A log that was cut ---
 
 Harness Cut() {
