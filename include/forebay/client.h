@@ -32,6 +32,9 @@ struct ConnectOptions {
   std::string tls_key_pem;
   std::string tls_cert_pem;
   bool tls = false;
+  // False: calls go to this address alone, whichever node of a cluster leads; for those who look
+  // after nodes.
+  bool follow = true;
   // What unary calls take at most, and pushes and openings of steps.
   absl::Duration call_timeout = absl::Seconds(60);
   absl::Duration long_timeout = absl::Minutes(30);

@@ -79,7 +79,7 @@ std::shared_ptr<Channel> Cluster::ChannelToWatch() {
 }
 
 void Cluster::Begin() {
-  if (std::exchange(begun_, true)) return;
+  if (std::exchange(begun_, true) || !options_.follow) return;
   thread_ = std::thread([this] { Loop(); });
 }
 

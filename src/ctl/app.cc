@@ -70,8 +70,8 @@ absl::Status ReadFile(const char* option, const std::string& path, std::string* 
 }
 
 absl::StatusOr<std::unique_ptr<client::Client>> Connect(const Globals& globals,
-                                                        const std::string& address) {
-  client::ConnectOptions options{.address = address};
+                                                        const std::string& address, bool follow) {
+  client::ConnectOptions options{.address = address, .follow = follow};
   if (auto s = ReadFile("--token-file", globals.token_file, &options.token); !s.ok()) return s;
   if (auto s = ReadFile("--tls-ca", globals.tls_ca, &options.tls_root_pem); !s.ok()) return s;
   if (auto s = ReadFile("--tls-cert", globals.tls_cert, &options.tls_cert_pem); !s.ok()) return s;
@@ -107,15 +107,17 @@ std::string Explain(const absl::Status& status, const Globals& globals) {
 }
 
 int Execute(const Action& action, const Globals& globals, std::ostream& out, std::ostream& err) {
-  auto client = Connect(globals, globals.address);
+  auto client = Connect(globals, globals.address, true);
   absl::Status status = client.status();
-  Context context{.connect = [&globals](const std::string& to) { return Connect(globals, to); },
-                  .etcd = globals.etcd,
-                  .cluster = globals.cluster,
-                  .timeout = absl::Seconds(globals.timeout_s),
-                  .json = globals.output == "json",
-                  .out = &out,
-                  .progress = &err};
+  Context context{
+      .connect = [&globals](const std::string& to) { return Connect(globals, to, false); },
+      .addresses = globals.address,
+      .etcd = globals.etcd,
+      .cluster = globals.cluster,
+      .timeout = absl::Seconds(globals.timeout_s),
+      .json = globals.output == "json",
+      .out = &out,
+      .progress = &err};
   if (status.ok()) {
     context.client = client->get();
     status = action(context);

@@ -1,4 +1,4 @@
-// buffer-ctl shards, nodes, events, pause, resume, drain, undrain, replica, rebalance
+// buffer-ctl shards, nodes, events, drain, undrain, replica, rebalance
 #include <algorithm>
 #include <map>
 
@@ -88,7 +88,8 @@ absl::Status Nodes(Context& context) {
   }
   context.Show(*state, table, "no nodes");
   if (state->paused()) {
-    *context.out << "automatic failover is paused by " << state->paused_why() << "\n";
+    *context.out << "automatic failover is paused by " << state->paused_why()
+                 << " (buffer-ctl failover resume)\n";
   }
   return absl::OkStatus();
 }
@@ -138,8 +139,8 @@ std::vector<std::string> Unsettled(const v1::OperatorState& state) {
     }
   }
   for (const auto& [node, machines] : behind) {
-    lines.push_back(absl::StrCat("node ", node, " is not in sync with ",
-                                 absl::StrJoin(machines, ", ")));
+    lines.push_back(
+        absl::StrCat("node ", node, " is not in sync with ", absl::StrJoin(machines, ", ")));
   }
   return lines;
 }
@@ -179,25 +180,19 @@ struct Arguments {
   std::string machine, why;
 };
 
-using Shared = std::shared_ptr<Arguments>;
-
-void AddNode(CLI::App* command, const Shared& arguments) {
+// A command that is one change of a node, or of its replicas.
+void AddAct(Commands* commands, CLI::App* parent, const char* name, const char* help,
+            v1::OperatorAct act, bool of_machine) {
+  auto arguments = std::make_shared<Arguments>();
+  auto* command = parent->add_subcommand(name, help);
   AddNumber(command, "NODE", &arguments->node, "Its id")
       ->required()
       ->check(CLI::Range(uint64_t{1}, uint64_t{UINT32_MAX}));
-}
-
-// A command that is one change; with a node or without.
-void AddAct(Commands* commands, CLI::App* parent, const char* name, const char* help,
-            v1::OperatorAct act, bool of_node, bool of_machine, bool why_required) {
-  auto arguments = std::make_shared<Arguments>();
-  auto* command = parent->add_subcommand(name, help);
-  if (of_node) AddNode(command, arguments);
   if (of_machine) {
-    command->add_option("--machine", arguments->machine, "One machine, as in shards; all if not set");
+    command->add_option("--machine", arguments->machine,
+                        "One machine, as in shards; all if not set");
   }
-  auto* why = command->add_option("--why", arguments->why, "Reason, for the events");
-  if (why_required) why->required();
+  command->add_option("--why", arguments->why, "Reason, for the events");
   commands->On(command, [arguments, act](Context& c) {
     return Act(c, act, arguments->node, arguments->machine, arguments->why);
   });
@@ -210,28 +205,23 @@ void AddCluster(Commands* commands) {
   commands->On(root->add_subcommand(
                    "shards", "State machines of a cluster: primary, epoch, who is in sync, lag"),
                Shards);
-  commands->On(root->add_subcommand("nodes", "Nodes of a cluster: where, who leads, who is drained"),
-               Nodes);
+  commands->On(
+      root->add_subcommand("nodes", "Nodes of a cluster: where, who leads, who is drained"), Nodes);
   auto of_events = std::make_shared<Arguments>();
   auto* events = root->add_subcommand(
       "events", "What happened in a cluster: who led since when, changes of sets, operators' acts");
   AddNumber(events, "--limit", &of_events->limit, "The newest ones")->capture_default_str();
   commands->On(events, [of_events](Context& c) { return Events(c, of_events->limit); });
 
-  AddAct(commands, root, "pause", "Stops automatic failover; says why to all who look",
-         v1::OPERATOR_ACT_PAUSE, false, false, true);
-  AddAct(commands, root, "resume", "Lets automatic failover go on", v1::OPERATOR_ACT_RESUME, false,
-         false, false);
   AddAct(commands, root, "drain", "Has a node hand over what it leads, and moves its replicas away",
-         v1::OPERATOR_ACT_DRAIN, true, false, false);
+         v1::OPERATOR_ACT_DRAIN, false);
   AddAct(commands, root, "undrain", "Lets a node have replicas again", v1::OPERATOR_ACT_UNDRAIN,
-         true, false, false);
+         false);
   auto* replica = root->add_subcommand("replica", "Replicas of machines on a node");
   replica->require_subcommand(1);
-  AddAct(commands, replica, "add", "Places replicas on a node", v1::OPERATOR_ACT_ADD_REPLICA, true,
-         true, false);
+  AddAct(commands, replica, "add", "Places replicas on a node", v1::OPERATOR_ACT_ADD_REPLICA, true);
   AddAct(commands, replica, "remove", "Takes replicas from a node, once others are in sync",
-         v1::OPERATOR_ACT_REMOVE_REPLICA, true, true, false);
+         v1::OPERATOR_ACT_REMOVE_REPLICA, true);
   auto of_rebalance = std::make_shared<Arguments>();
   auto* rebalance = root->add_subcommand(
       "rebalance", "Moves replicas to where they should be, and waits (--timeout) until they are");

@@ -20,14 +20,34 @@ absl::StatusOr<std::unique_ptr<node::Coordinator>> OpenEtcd(const Context& conte
       absl::StrCat("--etcd: ", std::string(coordinator.status().message())));
 }
 
+// Of the nodes whose addresses were given the first that answers.
+template <class Response, class Request>
+absl::StatusOr<Response> AskAny(const Context& context, const std::string& method,
+                                const Request& request) {
+  const std::vector<std::string> addresses =
+      absl::StrSplit(context.addresses, ',', absl::SkipEmpty());
+  absl::StatusOr<Response> response = absl::UnavailableError("no address is given");
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    const bool last = i + 1 == addresses.size();
+    response = AskNode<Response>(context, addresses[i], method, request,
+                                 last ? context.timeout : std::min(context.timeout, kNodeTimeout));
+    // Acts are such that asking another node again changes nothing more.
+    if (!absl::IsUnavailable(response.status()) && !absl::IsDeadlineExceeded(response.status())) {
+      break;
+    }
+  }
+  return response;
+}
+
 absl::Status Translate(const Context& context, const absl::Status& status) {
   if (!context.etcd.empty() && absl::IsUnavailable(status)) {
-    return absl::UnavailableError(absl::StrCat("etcd at ", context.etcd, ": ",
-                                               std::string(status.message())));
+    return absl::UnavailableError(
+        absl::StrCat("etcd at ", context.etcd, ": ", std::string(status.message())));
   }
   if (!absl::IsUnimplemented(status)) return status;
   return absl::FailedPreconditionError(
-      "the daemon is no node of a cluster (its cluster.etcd is not set), or is of an older version");
+      "the daemon is no node of a cluster (its cluster.etcd is not set), or is of an older "
+      "version");
 }
 
 }  // namespace
@@ -45,8 +65,7 @@ absl::StatusOr<v1::OperatorState> GetClusterState(const Context& context) {
     }
     return state;
   }
-  auto state = AskService<v1::OperatorState>(context.client, "OperatorService/GetState",
-                                             v1::GetOperatorStateRequest(), context.timeout);
+  auto state = AskAny<v1::OperatorState>(context, "GetState", v1::GetOperatorStateRequest());
   return state.ok() ? state : Translate(context, state.status());
 }
 
@@ -60,19 +79,19 @@ absl::StatusOr<v1::OperatorChangeResponse> ChangeCluster(const Context& context,
     auto response = operators::Change(cluster, request);
     return response.ok() ? response : Translate(context, response.status());
   }
-  auto response = AskService<v1::OperatorChangeResponse>(context.client, "OperatorService/Change",
-                                                         request, context.timeout);
+  auto response = AskAny<v1::OperatorChangeResponse>(context, "Change", request);
   return response.ok() ? response : Translate(context, response.status());
 }
 
 std::vector<NodeReport> AskNodes(const Context& context, const v1::OperatorState& state) {
   std::vector<NodeReport> reports;
   for (const v1::OperatorNode& node : state.nodes()) {
-    NodeReport report{node.id(), node.address(), absl::UnavailableError("its process is not there")};
+    NodeReport report{node.id(), node.address(),
+                      absl::UnavailableError("its process is not there")};
     if (node.present()) {
-      report.state = AskNode<v1::NodeState>(context, node.address(), "GetNode",
-                                            v1::GetNodeRequest(),
-                                            std::min(context.timeout, kNodeTimeout));
+      report.state =
+          AskNode<v1::NodeState>(context, node.address(), "GetNode", v1::GetNodeRequest(),
+                                 std::min(context.timeout, kNodeTimeout));
     }
     reports.push_back(std::move(report));
   }

@@ -25,8 +25,8 @@ absl::StatusOr<Response> AskNode(const Context& context, const std::string& addr
                                  absl::Duration timeout) {
   auto client = context.connect(address);
   if (!client.ok()) return client.status();
-  return AskService<Response>(client->get(), absl::StrCat("OperatorService/", method), request,
-                              timeout);
+  return AskService<Response>(client->get(), absl::StrCat("OperatorService/", std::string(method)),
+                              request, timeout);
 }
 // Each node that is there, by its own word, or why it does not answer; by id.
 struct NodeReport {

@@ -41,9 +41,10 @@ absl::StatusOr<Response> AskService(client::Client* client, std::string_view met
 
 struct Context {
   client::Client* client = nullptr;
-  // Another node of the cluster, with the same credentials.
+  // One node of a cluster, whether it leads or not, with the same credentials.
   std::function<absl::StatusOr<std::unique_ptr<client::Client>>(const std::string& address)>
       connect;
+  std::string addresses;  // that were given, with commas between them
   // Of --etcd: commands of a cluster ask the coordinator itself.
   std::string etcd, cluster;
   absl::Duration timeout;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "base/units.h"
 #include "ctl/cluster_calls.h"
+#include "forebay/v1/cluster.pb.h"
 
 namespace forebay::ctl {
 namespace {
@@ -25,19 +26,21 @@ struct Finding {
 };
 using Findings = std::vector<Finding>;
 
-void Good(Findings* all, std::string what) { all->push_back({Grave::kGood, std::move(what), "", ""}); }
+void Good(Findings* all, std::string what) {
+  all->push_back({Grave::kGood, std::move(what), "", ""});
+}
 
 std::string Ms(uint64_t us) { return absl::StrCat(Decimal(static_cast<double>(us) / 1e3), " ms"); }
 
 void LookAtEtcd(const NodeReport& report, Findings* all) {
   const v1::NodeState& node = *report.state;
   if (!node.coordinator_reachable()) {
-    all->push_back({Grave::kBad,
-                    absl::StrCat("node ", report.node, " does not reach etcd since ",
-                                 Duration(node.coordinator_away_ms()), ": ",
-                                 node.coordinator_why()),
-                    "what runs goes on, but no node can take over, and no replica joins or leaves",
-                    "look at etcd's members (etcdctl endpoint status), and at cluster.etcd"});
+    all->push_back(
+        {Grave::kBad,
+         absl::StrCat("node ", report.node, " does not reach etcd since ",
+                      Duration(node.coordinator_away_ms()), ": ", node.coordinator_why()),
+         "what runs goes on, but no node can take over, and no replica joins or leaves",
+         "look at etcd's members (etcdctl endpoint status), and at cluster.etcd"});
   } else if (node.coordinator_latency_us() > kEtcdSlowUs) {
     all->push_back({Grave::kLook,
                     absl::StrCat("node ", report.node, " waits ", Ms(node.coordinator_latency_us()),
@@ -45,8 +48,8 @@ void LookAtEtcd(const NodeReport& report, Findings* all) {
                     "a failover needs a few calls one after another",
                     "give etcd a disk of its own; look at its fsync times"});
   } else {
-    Good(all, absl::StrCat("node ", report.node, " reads etcd in ",
-                           Ms(node.coordinator_latency_us())));
+    Good(all,
+         absl::StrCat("node ", report.node, " reads etcd in ", Ms(node.coordinator_latency_us())));
   }
 }
 
@@ -83,9 +86,9 @@ void LookAtDisks(const NodeReport& report, Findings* all) {
       continue;
     }
     if (d.free_bytes() < kFreeBytesMin) {
-      all->push_back({Grave::kBad, absl::StrCat(where, ": only ", BytesText(d.free_bytes()), " free"),
-                      "a full disk ends acknowledgements",
-                      "free some, or lower storage.retention_bytes_max"});
+      all->push_back(
+          {Grave::kBad, absl::StrCat(where, ": only ", BytesText(d.free_bytes()), " free"),
+           "a full disk ends acknowledgements", "free some, or lower storage.retention_bytes_max"});
     }
     if (d.sync_us() > kSyncSlowUs) {
       all->push_back({Grave::kLook, absl::StrCat(where, ": a sync takes ", Ms(d.sync_us())),
@@ -100,8 +103,7 @@ void LookAtDisks(const NodeReport& report, Findings* all) {
 
 void LookAtLimits(const NodeReport& report, Findings* all) {
   const v1::NodeState& node = *report.state;
-  if (node.open_files_max() >= kOpenFilesMin &&
-      node.open_files() < node.open_files_max() / 2) {
+  if (node.open_files_max() >= kOpenFilesMin && node.open_files() < node.open_files_max() / 2) {
     return;
   }
   all->push_back({Grave::kLook,
@@ -150,7 +152,8 @@ void ProbeStore(const Context& context, const std::vector<NodeReport>& reports, 
     request.set_nonce(nonce);
     auto answer = AskNode<v1::ProbeStoreResponse>(context, node.address, "ProbeStore", request,
                                                   kProbeTimeout);
-    const std::string error = answer.ok() ? answer->error() : std::string(answer.status().message());
+    const std::string error =
+        answer.ok() ? answer->error() : std::string(answer.status().message());
     if (!error.empty()) {
       all->push_back({Grave::kBad,
                       absl::StrCat("node ", node.node, ": the store of rollouts: ", error),
@@ -188,21 +191,21 @@ void ProbeStore(const Context& context, const std::vector<NodeReport>& reports, 
 void LookAtCluster(const v1::OperatorState& state, Findings* all) {
   if (!state.leader_present()) {
     all->push_back({Grave::kBad, "no node leads", "the run stands still",
-                    state.paused() ? "buffer-ctl failover, or buffer-ctl resume"
+                    state.paused() ? "buffer-ctl failover, or buffer-ctl failover resume"
                                    : "start the nodes; see buffer-ctl shards and events"});
   }
   if (state.tolerated() < state.tolerable()) {
-    all->push_back({Grave::kLook,
-                    absl::StrCat("can lose ", std::max(state.tolerated(), 0), " of ",
-                                 state.nodes_size(), " nodes now, ", state.tolerable(),
-                                 " as configured"),
-                    "the next failure may end the service",
-                    "start nodes that are down; wait for those that catch up (buffer-ctl shards)"});
+    all->push_back(
+        {Grave::kLook,
+         absl::StrCat("can lose ", std::max(state.tolerated(), 0), " of ", state.nodes_size(),
+                      " nodes now, ", state.tolerable(), " as configured"),
+         "the next failure may end the service",
+         "start nodes that are down; wait for those that catch up (buffer-ctl shards)"});
   }
   if (state.paused()) {
-    all->push_back({Grave::kLook,
-                    absl::StrCat("automatic failover is paused by ", state.paused_why()),
-                    "nobody takes over when the node that leads fails", "buffer-ctl resume"});
+    all->push_back(
+        {Grave::kLook, absl::StrCat("automatic failover is paused by ", state.paused_why()),
+         "nobody takes over when the node that leads fails", "buffer-ctl failover resume"});
   }
   for (const v1::OperatorNode& node : state.nodes()) {
     if (!node.drained()) continue;
@@ -215,7 +218,9 @@ void Print(const Findings& all, std::ostream& out) {
   for (const Grave grave : {Grave::kBad, Grave::kLook, Grave::kGood}) {
     for (const Finding& finding : all) {
       if (finding.grave != grave) continue;
-      out << (grave == Grave::kBad ? "BAD   " : grave == Grave::kLook ? "LOOK  " : "good  ")
+      out << (grave == Grave::kBad    ? "BAD   "
+              : grave == Grave::kLook ? "LOOK  "
+                                      : "good  ")
           << finding.what << "\n";
       if (!finding.why.empty()) out << "        why it matters: " << finding.why << "\n";
       if (!finding.act.empty()) out << "        what to do: " << finding.act << "\n";
@@ -238,31 +243,62 @@ void PrintJson(const Findings& all, std::ostream& out) {
   out << "\n]}\n";
 }
 
-absl::Status Doctor(Context& context) {
-  auto state = GetClusterState(context);
-  if (!state.ok()) return state.status();
-  const std::vector<NodeReport> reports = AskNodes(context, *state);
-  Findings all;
-  LookAtCluster(*state, &all);
+void LookAtNodes(const v1::OperatorState& state, const std::vector<NodeReport>& reports,
+                 Findings* all) {
   std::set<uint32_t> present;
-  for (const v1::OperatorNode& node : state->nodes()) {
+  for (const v1::OperatorNode& node : state.nodes()) {
     if (node.present()) present.insert(node.id());
   }
   for (const NodeReport& report : reports) {
     if (!report.state.ok()) {
-      all.push_back({Grave::kBad,
-                     absl::StrCat("node ", report.node, " at ", report.address, ": ",
-                                  std::string(report.state.status().message())),
-                     "it is one less to take over",
-                     "start it; if it runs, look at cluster.advertise and the network from here"});
+      all->push_back({Grave::kBad,
+                      absl::StrCat("node ", report.node, " at ", report.address, ": ",
+                                   std::string(report.state.status().message())),
+                      "it is one less to take over",
+                      "start it; if it runs, look at cluster.advertise and the network from here"});
       continue;
     }
-    LookAtEtcd(report, &all);
-    LookAtPeers(report, present, &all);
-    LookAtReplicas(report, &all);
-    LookAtDisks(report, &all);
-    LookAtLimits(report, &all);
+    LookAtEtcd(report, all);
+    LookAtPeers(report, present, all);
+    LookAtReplicas(report, all);
+    LookAtDisks(report, all);
+    LookAtLimits(report, all);
   }
+}
+
+// While etcd is away the nodes are still to be found.
+absl::StatusOr<v1::OperatorState> StateWithoutEtcd(const Context& context) {
+  auto view = AskService<v1::ClusterView>(context.client, "ClusterService/Get",
+                                          v1::GetClusterRequest(), context.timeout);
+  if (!view.ok()) return view.status();
+  v1::OperatorState state;
+  state.set_leader(view->leader());
+  for (const v1::ClusterNode& node : view->nodes()) {
+    v1::OperatorNode* out = state.add_nodes();
+    out->set_id(node.id());
+    out->set_address(node.address());
+    out->set_present(node.up());
+  }
+  return state;
+}
+
+absl::Status Doctor(Context& context) {
+  Findings all;
+  auto state = GetClusterState(context);
+  if (state.ok()) {
+    LookAtCluster(*state, &all);
+  } else if (context.etcd.empty() &&
+             (absl::IsUnavailable(state.status()) || absl::IsDeadlineExceeded(state.status()))) {
+    all.push_back(
+        {Grave::kBad,
+         absl::StrCat("the coordinator cannot be asked: ", std::string(state.status().message())),
+         "what runs goes on, but no node can take over, and no replica joins or leaves",
+         "look at etcd's members (etcdctl endpoint status), and at cluster.etcd"});
+    state = StateWithoutEtcd(context);
+  }
+  if (!state.ok()) return state.status();
+  const std::vector<NodeReport> reports = AskNodes(context, *state);
+  LookAtNodes(*state, reports, &all);
   CompareNodes(reports, &all);
   ProbeStore(context, reports, &all);
   if (context.json) {

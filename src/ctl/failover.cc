@@ -1,4 +1,4 @@
-// buffer-ctl switchover, failover
+// buffer-ctl switchover, failover, failover pause, failover resume
 #include <algorithm>
 #include <iostream>
 #include <set>
@@ -63,9 +63,8 @@ absl::Status AwaitLeader(Context& context, const v1::OperatorState& before, uint
     }
     why = absl::DeadlineExceededError(
         other ? absl::StrCat("node ", leader, " is named, and does not lead yet: is it up?")
-        : state->wished()
-            ? "no node has taken up the wish yet: does one lead?"
-            : absl::StrCat("node ", leader, " leads still"));
+        : state->wished() ? "no node has taken up the wish yet: does one lead?"
+                          : absl::StrCat("node ", leader, " leads still"));
   } while (absl::Now() < until);
   ShowEvents(context, *state, before.events_size());
   return absl::FailedPreconditionError(
@@ -118,9 +117,8 @@ std::vector<std::string> NameLoss(const v1::OperatorState& state,
       all = all && other != nullptr;
       if (other != nullptr) most = std::max(most, other->last());
     }
-    const std::string has =
-        own == nullptr ? "it is not known what it has"
-                       : absl::StrCat("it has entries up to ", own->last());
+    const std::string has = own == nullptr ? "it is not known what it has"
+                                           : absl::StrCat("it has entries up to ", own->last());
     const std::string others =
         !all ? "the nodes in sync do not all answer, and what they acknowledged beyond that is lost"
         : most > own->last()
@@ -130,9 +128,9 @@ std::vector<std::string> NameLoss(const v1::OperatorState& state,
                                  NodeList(machine.in_sync()), " are); ", has, "; ", others));
   }
   if (lines.empty()) {
-    lines.push_back(absl::StrCat(
-        "the coordinator knows no machines: the cluster begins anew with what node ", to,
-        " has; what other nodes have beyond that is lost"));
+    lines.push_back(
+        absl::StrCat("the coordinator knows no machines: the cluster begins anew with what node ",
+                     to, " has; what other nodes have beyond that is lost"));
   }
   return lines;
 }
@@ -143,8 +141,7 @@ void AddClaims(const std::vector<NodeReport>& reports, uint32_t to,
     if (report.node != to || !report.state.ok()) continue;
     uint32_t min_in_sync = 1;
     const auto entry = report.state->config().find("cluster.min_in_sync");
-    if (entry != report.state->config().end() &&
-        !absl::SimpleAtoi(entry->second, &min_in_sync)) {
+    if (entry != report.state->config().end() && !absl::SimpleAtoi(entry->second, &min_in_sync)) {
       min_in_sync = 1;
     }
     for (const v1::ReplicaState& replica : report.state->replicas()) {
@@ -179,8 +176,8 @@ absl::Status UnsafeFailOver(Context& context, const Arguments& arguments) {
     std::getline(std::cin, answer);
   }
   if (answer != name) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "nothing was changed: '", answer, "' is not the name, which is '", name, "'"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("nothing was changed: '", answer, "' is not the name, which is '", name, "'"));
   }
   v1::OperatorChangeRequest request;
   request.set_act(v1::OPERATOR_ACT_UNSAFE_FAILOVER);
@@ -201,6 +198,16 @@ absl::Status FailOver(Context& context, const Arguments& arguments) {
   request.set_node(static_cast<uint32_t>(arguments.to));
   request.set_why(arguments.why);
   return Change(context, request, true);
+}
+
+absl::Status Pause(Context& context, v1::OperatorAct act, const std::string& why) {
+  v1::OperatorChangeRequest request;
+  request.set_act(act);
+  request.set_why(why);
+  auto response = ChangeCluster(context, request);
+  if (!response.ok()) return response.status();
+  ShowChange(context, *response);
+  return absl::OkStatus();
 }
 
 void AddTo(CLI::App* command, const std::shared_ptr<Arguments>& arguments) {
@@ -231,6 +238,16 @@ void AddFailover(Commands* commands) {
                        "With --unsafe: the name of the machine, or of the cluster if it is all, "
                        "instead of being asked for it");
   commands->On(failover, [of_failover](Context& c) { return FailOver(c, *of_failover); });
+
+  auto why = std::make_shared<std::string>();
+  auto* pause = failover->add_subcommand(
+      "pause",
+      "Nobody takes over by itself any more; status says so, and why, until it is resumed");
+  pause->add_option("--why", *why, "Reason, for all who look")->required();
+  commands->On(pause, [why](Context& c) { return Pause(c, v1::OPERATOR_ACT_PAUSE, *why); });
+  auto* resume = failover->add_subcommand("resume", "Lets automatic failover go on");
+  resume->add_option("--why", *why, "Reason, for the events");
+  commands->On(resume, [why](Context& c) { return Pause(c, v1::OPERATOR_ACT_RESUME, *why); });
 }
 
 }  // namespace forebay::ctl

@@ -321,8 +321,9 @@ void ClusterNode::Bootstrap(uint64_t now_ms) {
     transaction.changes.push_back({KeyOf(replica->name()), cluster::EncodeConfiguration(first)});
   }
   transaction.changes.push_back(
-      NewEvent(prefix_, Self(), absl::StrCat("begins the cluster, on ", state.present.size(),
-                                             state.present.size() == 1 ? " node" : " nodes")));
+      NewEvent(prefix_, Self(),
+               absl::StrCat("begins the cluster, on ", state.present.size(),
+                            state.present.size() == 1 ? " node" : " nodes")));
   Commit("begin the cluster", std::move(transaction));
 }
 
@@ -362,12 +363,12 @@ void ClusterNode::Place(uint64_t now_ms) {
     if (!next.ok()) continue;
     const std::string& name = *names[move.machine];
     const std::string key = KeyOf(name);
-    Commit(absl::StrCat("change the placement of ", name),
-           {.conditions = {{key, state.machines.at(name).revision.value}},
-            .changes = {{key, cluster::EncodeConfiguration(*next)},
-                        NewEvent(prefix_, Self(),
-                                 DescribeChange(name, machines[move.machine], *next),
-                                 "placement")}});
+    Commit(
+        absl::StrCat("change the placement of ", name),
+        {.conditions = {{key, state.machines.at(name).revision.value}},
+         .changes = {{key, cluster::EncodeConfiguration(*next)},
+                     NewEvent(prefix_, Self(), DescribeChange(name, machines[move.machine], *next),
+                              "placement")}});
     return;
   }
 }

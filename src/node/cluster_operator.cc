@@ -200,8 +200,8 @@ absl::StatusOr<Done> ClusterOperator::ChangeEach(
   return Change(by, [&](const ClusterState& state, Transaction* t) -> absl::StatusOr<Done> {
     if (state.machines.empty()) return Refuse("the cluster has not begun: it has no machines");
     if (!machine.empty() && !state.machines.contains(machine)) {
-      return absl::NotFoundError(absl::StrCat("there is no machine '", machine,
-                                              "'; see them with: buffer-ctl shards"));
+      return absl::NotFoundError(
+          absl::StrCat("there is no machine '", machine, "'; see them with: buffer-ctl shards"));
     }
     std::string names;
     for (const auto& [name, held] : state.machines) {
@@ -228,13 +228,13 @@ absl::StatusOr<Done> ClusterOperator::AddReplica(NodeId node, const std::string&
   if (state->drained.contains(node)) {
     return Refuse(absl::StrCat(Name(node), " is drained: undrain it first"));
   }
-  return ChangeEach(by, machine, absl::StrCat("a replica on ", Name(node)),
-                    [node](const std::string&, const Configuration& now)
-                        -> absl::StatusOr<Configuration> {
-                      if (now.Leaving(node)) return cluster::Next(now, cluster::Stay{node});
-                      if (now.placed(node)) return now;
-                      return cluster::Next(now, cluster::Place{node});
-                    });
+  return ChangeEach(
+      by, machine, absl::StrCat("a replica on ", Name(node)),
+      [node](const std::string&, const Configuration& now) -> absl::StatusOr<Configuration> {
+        if (now.Leaving(node)) return cluster::Next(now, cluster::Stay{node});
+        if (now.placed(node)) return now;
+        return cluster::Next(now, cluster::Place{node});
+      });
 }
 
 absl::StatusOr<Done> ClusterOperator::RemoveReplica(NodeId node, const std::string& machine,
@@ -367,10 +367,10 @@ absl::StatusOr<Done> ClusterOperator::UnsafeFailOver(NodeId to, const std::strin
     if (t->changes.empty()) {
       return Done{.what = absl::StrCat(Name(to), " alone is in sync already"), .node = to};
     }
-    return Done{.what = absl::StrCat("UNSAFE failover of ",
-                                     machine.empty() ? "all machines" : machine, " to ", Name(to),
-                                     ": what it lacks is lost"),
-                .node = to};
+    return Done{
+        .what = absl::StrCat("UNSAFE failover of ", machine.empty() ? "all machines" : machine,
+                             " to ", Name(to), ": what it lacks is lost"),
+        .node = to};
   });
 }
 
@@ -380,8 +380,8 @@ uint32_t ClusterOperator::Replicas(const ClusterState& state) const {
   if (replicas_ > 0) return replicas_;
   size_t most = 1;
   for (const auto& [name, machine] : state.machines) {
-    most = std::max(most, machine.configuration.incarnations.size() -
-                              machine.configuration.leaving.size());
+    most = std::max(
+        most, machine.configuration.incarnations.size() - machine.configuration.leaving.size());
   }
   return static_cast<uint32_t>(most);
 }

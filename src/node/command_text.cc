@@ -181,9 +181,9 @@ std::optional<CommandText> TextOfReplicaRecord(std::string_view machine, std::st
   const auto write = DecodeLogWrite(record);
   if (!write.ok()) return std::nullopt;
   if (const auto* append = std::get_if<replication::AppendEntry>(&write->what)) {
-    CommandText text{absl::StrCat("entry ", append->position.value, ", epoch ",
-                                  append->entry.epoch.value, ": "),
-                     ""};
+    CommandText text{
+        absl::StrCat("entry ", append->position.value, ", epoch ", append->entry.epoch.value, ": "),
+        ""};
     if (append->entry.command.empty()) {
       text.name += "the begin of a reign";
       return text;

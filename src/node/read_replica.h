@@ -13,8 +13,8 @@
 
 namespace forebay::node {
 
-// Brings the state to the newest snapshot, and gives what follows it; errors as those of RecoverLog,
-// and FailedPrecondition of what another version of this program wrote.
+// Brings the state to the newest snapshot, and gives what follows it; errors as those of
+// RecoverLog, and FailedPrecondition of what another version of this program wrote.
 absl::StatusOr<storage::RecoveredLog> ReadReplica(storage::Blocking disk,
                                                   const std::string& directory,
                                                   const std::string& machine,

@@ -24,8 +24,7 @@ absl::Status ReplicatedJournal::Follow(shard::State* state) {
 }
 
 absl::Status ReplicatedJournal::Follow(ledger::State* state) {
-  return FollowMachine("ledger", state,
-                       std::make_unique<FollowingLedger>(state, state->options()));
+  return FollowMachine("ledger", state, std::make_unique<FollowingLedger>(state, state->options()));
 }
 
 const std::shared_ptr<MachineReplica>& ReplicatedJournal::ReplicaOf(const void* state) const {

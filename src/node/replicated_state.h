@@ -54,8 +54,7 @@ class FollowingState final : public ReplicatedState {
   Command command_;
   Effects effects_;
 };
-using FollowingShard =
-    FollowingState<shard::Command, shard::State, shard::Options, shard::Effects>;
+using FollowingShard = FollowingState<shard::Command, shard::State, shard::Options, shard::Effects>;
 using FollowingLedger =
     FollowingState<ledger::Command, ledger::State, ledger::Options, ledger::Effects>;
 

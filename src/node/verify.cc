@@ -89,8 +89,7 @@ void Verification::LookAtMachines() {
     states.push_back(std::make_unique<shard::State>(options));
     shards.push_back(states.back().get());
     FollowingShard following(states.back().get(), options);
-    LookAtMachine(
-        Recover(&journal, absl::StrCat("shard-", i), states.back().get(), &following));
+    LookAtMachine(Recover(&journal, absl::StrCat("shard-", i), states.back().get(), &following));
   }
   if (report_.may_start) LookAtMachine(CheckRecovered(ledger, shards));
   const auto payload = [this](PayloadId id) { payloads_.push_back(id); };
@@ -117,8 +116,8 @@ void Verification::LookAtMachine(const absl::Status& recovered) {
 absl::Status Verification::LookAtReplicatedContents(const std::string& folder) {
   storage::ContentStore store(UINT64_MAX);
   ContentMachine machine(&store);
-  auto log = ReadWholeReplica(storage::Blocking(&disk_), folder, storage::kContentsMachine,
-                              &machine);
+  auto log =
+      ReadWholeReplica(storage::Blocking(&disk_), folder, storage::kContentsMachine, &machine);
   if (!log.ok()) {
     LookAtMachine(log.status());
     return absl::OkStatus();
@@ -138,8 +137,7 @@ absl::Status Verification::LookAtContents() {
   const std::string folder = absl::StrCat(options_.directory, "/", storage::kContentsMachine);
   if (IsReplica(storage::Blocking(&disk_), folder)) return LookAtReplicatedContents(folder);
   storage::ContentStore store(UINT64_MAX);
-  auto recovered =
-      storage::RecoverContents(storage::Blocking(&disk_), folder, contents_, &store);
+  auto recovered = storage::RecoverContents(storage::Blocking(&disk_), folder, contents_, &store);
   if (absl::IsDataLoss(recovered.status())) {
     report_.damage.emplace_back(recovered.status().message());
     report_.may_start = false;

@@ -52,8 +52,8 @@ class Replica {
   absl::Status MayPropose(size_t bytes) const;
   // Asks a backup that is in sync to take over; until it has, or for a while, nothing is proposed.
   absl::Status HandOver(NodeId to, uint64_t now_ms);
-  // An operator wants nobody to take over by itself: suspicion leads to nothing. A primary that asks
-  // for it, or an operator who has named this replica, is followed all the same.
+  // An operator wants nobody to take over by itself: suspicion leads to nothing. A primary that
+  // asks for it, or an operator who has named this replica, is followed all the same.
   void SetPaused(bool paused) { paused_ = paused; }
 
   // What the events since the last call ask for. What was proposed since goes out together.

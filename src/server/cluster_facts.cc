@@ -17,12 +17,12 @@ void AddReplicas(const ClusterPage& page, MetricFamilies* out) {
                view.role == replication::Role::kPrimary ? 1 : 0, {{"machine", machine}});
     out->Gauge("forebay_replica_failed", "1 if the replica has stopped for good.",
                view.failed ? 1 : 0, {{"machine", machine}});
-    out->Gauge("forebay_replica_in_sync", "1 if the replica counts for what is committed.",
-               view.configuration.InSync(cluster::NodeId(page.facts.node), view.incarnation) ? 1
-                                                                                             : 0,
+    out->Gauge(
+        "forebay_replica_in_sync", "1 if the replica counts for what is committed.",
+        view.configuration.InSync(cluster::NodeId(page.facts.node), view.incarnation) ? 1 : 0,
+        {{"machine", machine}});
+    out->Gauge("forebay_replica_epoch", "Of the reign that the replica knows.", D(view.epoch.value),
                {{"machine", machine}});
-    out->Gauge("forebay_replica_epoch", "Of the reign that the replica knows.",
-               D(view.epoch.value), {{"machine", machine}});
     const std::pair<const char*, uint64_t> positions[] = {{"last", view.last.value},
                                                           {"synced", view.synced.value},
                                                           {"committed", view.committed.value},
@@ -74,9 +74,9 @@ void AddPeers(const ClusterPage& page, MetricFamilies* out) {
 void AddClusterReasons(const ClusterFacts& facts, std::vector<std::string>* reasons) {
   if (facts.node == 0) return;
   if (!facts.coordinator_reachable) {
-    reasons->push_back(absl::StrCat(
-        "etcd cannot be reached since ", facts.coordinator_away_ms / 1000,
-        " s, and no node can take over meanwhile: ", facts.coordinator_why));
+    reasons->push_back(
+        absl::StrCat("etcd cannot be reached since ", facts.coordinator_away_ms / 1000,
+                     " s, and no node can take over meanwhile: ", facts.coordinator_why));
   }
   if (facts.tolerated < 0) {
     reasons->push_back("too few replicas are up: nothing more is acknowledged");
@@ -92,8 +92,8 @@ void AddClusterReasons(const ClusterFacts& facts, std::vector<std::string>* reas
         node.behind.size() == facts.machines ? "every machine" : absl::StrJoin(node.behind, ", ")));
   }
   if (facts.paused) {
-    reasons->push_back(
-        absl::StrCat("automatic failover is paused by ", facts.paused_why, " (buffer-ctl resume)"));
+    reasons->push_back(absl::StrCat("automatic failover is paused by ", facts.paused_why,
+                                    " (buffer-ctl failover resume)"));
   }
   for (const uint32_t node : facts.drained) {
     reasons->push_back(absl::StrCat("node ", node, " is drained (buffer-ctl undrain ", node, ")"));

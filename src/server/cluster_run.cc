@@ -309,9 +309,8 @@ ClusterFacts ClusterRun::Facts() const {
 }
 
 ClusterPage ClusterRun::Page() const {
-  return {.facts = Facts(),
-          .replicas = LookAtReplicas(replicas_, kLookTimeout),
-          .peers = PeerStats()};
+  return {
+      .facts = Facts(), .replicas = LookAtReplicas(replicas_, kLookTimeout), .peers = PeerStats()};
 }
 
 cluster::Epoch ClusterRun::epoch() {

@@ -322,8 +322,7 @@ absl::Status Daemon::ListenHttp(HostPort* http) {
     }
     const auto seen = Look();
     if (seen == nullptr) return stuck;
-    return HttpPage{.content_type = kType,
-                    .body = MetricsPage(*seen, metrics_, methods_, cluster)};
+    return HttpPage{.content_type = kType, .body = MetricsPage(*seen, metrics_, methods_, cluster)};
   });
   http_server_.Add("/healthz", [this, stuck, follows] {
     if (!serving_) return follows;

@@ -56,8 +56,8 @@ absl::StatusOr<DiskLook> LookAtDisk(const std::string& directory) {
     return status;
   }
   const auto took = std::chrono::steady_clock::now() - begin;
-  look.sync_us = static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::microseconds>(took).count());
+  look.sync_us =
+      static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(took).count());
   if (unlink(path.c_str()) != 0) return Error("remove", path, errno);
   return look;
 }

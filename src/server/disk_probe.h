@@ -1,5 +1,5 @@
-// Small looks at a directory for `buffer-ctl doctor`: how long a sync takes, and whether other nodes
-// see the same directory.
+// Small looks at a directory for `buffer-ctl doctor`: how long a sync takes, and whether other
+// nodes see the same directory.
 //
 // Pure functions but for the disk; they block, and leave no file behind but the one that is asked
 // for. Names begin with "doctor-", which no store takes for its own.

@@ -26,9 +26,14 @@ constexpr absl::Duration kCoordinatorTimeout = absl::Seconds(5);
 constexpr absl::Duration kLookTimeout = absl::Seconds(2);
 constexpr size_t kWaitingMax = 64;
 // What `doctor` holds against one another.
-constexpr const char* kSameOnAll[] = {
-    "shards",           "run.seed",            "steps.open_max",       "memory.task_bytes_max",
-    "cluster.replicas", "cluster.min_in_sync", "cluster.heartbeat_ms", "cluster.suspect_ms"};
+constexpr const char* kSameOnAll[] = {"shards",
+                                      "run.seed",
+                                      "steps.open_max",
+                                      "memory.task_bytes_max",
+                                      "cluster.replicas",
+                                      "cluster.min_in_sync",
+                                      "cluster.heartbeat_ms",
+                                      "cluster.suspect_ms"};
 
 cluster::NodeId Self(const node::Config& config) {
   return cluster::NodeId(static_cast<uint32_t>(config.cluster_node));
@@ -84,8 +89,8 @@ void FillCoordinator(const OperatorPorts& ports, v1::NodeState* out) {
   const node::CoordinatorHealth health = ports.coordinator->Health();
   out->set_coordinator_reachable(wait->status.ok());
   if (wait->status.ok()) {
-    out->set_coordinator_latency_us(
-        static_cast<uint64_t>(std::max<int64_t>(1, absl::ToInt64Microseconds(absl::Now() - begin))));
+    out->set_coordinator_latency_us(static_cast<uint64_t>(
+        std::max<int64_t>(1, absl::ToInt64Microseconds(absl::Now() - begin))));
     return;
   }
   out->set_coordinator_why(std::string(wait->status.message()));
@@ -150,27 +155,27 @@ void OperatorService::Add(MethodTable* methods, const char* name, Lane* lane,
                           Answer<Request, Response> answer) {
   methods->AddUnary(
       absl::StrCat("/forebay.v1.OperatorService/", name),
-      TypedUnary<Request, Response>([lane, answer](const CallContext&, Request request,
-                                                   TypedResponder<Response> responder) {
-        if (lane->waiting.fetch_add(1) >= kWaitingMax) {
-          lane->waiting.fetch_sub(1);
-          responder.Fail(absl::ResourceExhaustedError(
-              absl::StrCat(kWaitingMax, " calls wait already: the coordinator or a disk is slow")));
-          return;
-        }
-        auto shared = std::make_shared<TypedResponder<Response>>(std::move(responder));
-        const bool posted = lane->workers.Post([lane, answer, request = std::move(request),
-                                                shared] {
-          const absl::StatusOr<Response> response = answer(request);
-          lane->waiting.fetch_sub(1);
-          if (response.ok()) {
-            shared->Reply(*response);
-          } else {
-            shared->Fail(response.status());
-          }
-        });
-        if (!posted) shared->Fail(absl::UnavailableError("shutting down"));
-      }));
+      TypedUnary<Request, Response>(
+          [lane, answer](const CallContext&, Request request, TypedResponder<Response> responder) {
+            if (lane->waiting.fetch_add(1) >= kWaitingMax) {
+              lane->waiting.fetch_sub(1);
+              responder.Fail(absl::ResourceExhaustedError(absl::StrCat(
+                  kWaitingMax, " calls wait already: the coordinator or a disk is slow")));
+              return;
+            }
+            auto shared = std::make_shared<TypedResponder<Response>>(std::move(responder));
+            const bool posted =
+                lane->workers.Post([lane, answer, request = std::move(request), shared] {
+                  const absl::StatusOr<Response> response = answer(request);
+                  lane->waiting.fetch_sub(1);
+                  if (response.ok()) {
+                    shared->Reply(*response);
+                  } else {
+                    shared->Fail(response.status());
+                  }
+                });
+            if (!posted) shared->Fail(absl::UnavailableError("shutting down"));
+          }));
 }
 
 OperatorService::OperatorService(OperatorPorts ports)
@@ -249,8 +254,8 @@ void OperatorService::AddTo(MethodTable* methods) {
   Add<v1::OperatorChangeRequest, v1::OperatorChangeResponse>(
       methods, "Change", acts_.get(),
       [this](const v1::OperatorChangeRequest& request) { return Change(request); });
-  Add<v1::GetNodeRequest, v1::NodeState>(
-      methods, "GetNode", disks_.get(), [this](const v1::GetNodeRequest&) { return GetNode(); });
+  Add<v1::GetNodeRequest, v1::NodeState>(methods, "GetNode", disks_.get(),
+                                         [this](const v1::GetNodeRequest&) { return GetNode(); });
   Add<v1::ProbeStoreRequest, v1::ProbeStoreResponse>(
       methods, "ProbeStore", disks_.get(),
       [this](const v1::ProbeStoreRequest& request) { return ProbeStore(request); });

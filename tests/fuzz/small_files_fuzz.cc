@@ -48,8 +48,7 @@ void ReadReplica(std::string_view bytes) {
   node::ReplicaIdentity identity;
   if (node::DecodeReplicaIdentity(bytes, &identity).ok()) {
     node::ReplicaIdentity again;
-    FOREBAY_CHECK(
-        node::DecodeReplicaIdentity(node::EncodeReplicaIdentity(identity), &again).ok());
+    FOREBAY_CHECK(node::DecodeReplicaIdentity(node::EncodeReplicaIdentity(identity), &again).ok());
     FOREBAY_CHECK(again.node == identity.node && again.incarnation == identity.incarnation &&
                   again.kept_since == identity.kept_since);
   }

@@ -28,6 +28,64 @@ Observation Busy() {
   return seen;
 }
 
+// A node that follows, with a replica and a peer.
+ClusterPage Clustered() {
+  ClusterPage page;
+  page.facts.node = 2;
+  page.facts.leader = 1;
+  page.facts.epoch = 7;
+  page.facts.tolerated = 0;
+  page.facts.tolerable = 1;
+  page.facts.paused = true;
+  page.facts.paused_why = "ann@desk: maintenance";
+  page.facts.drained = {3};
+  page.facts.machines = 2;
+  page.facts.out_of_sync = {{.node = 3, .present = false, .behind = {"ledger", "shard-0"}},
+                            {.node = 4, .present = true, .behind = {"shard-0"}}};
+  page.replicas = {{"ledger", {.epoch = cluster::Epoch(7), .last = LogPosition(12)}}};
+  page.peers[cluster::NodeId(1)].last_heard = absl::UnixEpoch();
+  return page;
+}
+
+TEST(MetricsPage, ANodeThatFollowsTellsOfItsReplicas) {
+  const std::string page = FollowerMetricsPage(Clustered(), MethodTable(), 5'000);
+  for (const char* line :
+       {"forebay_cluster_leads 0\n", "forebay_cluster_leader 1\n", "forebay_cluster_paused 1\n",
+        "forebay_replica_primary{machine=\"ledger\"} 0\n",
+        "forebay_replica_position{machine=\"ledger\",what=\"last\"} 12\n",
+        "forebay_uptime_seconds 5\n"}) {
+    EXPECT_THAT(page, HasSubstr(line));
+  }
+  EXPECT_THAT(page, ::testing::Not(HasSubstr("forebay_sources")));
+}
+
+TEST(MetricsPage, ADaemonAloneTellsOfNoCluster) {
+  EXPECT_THAT(MetricsPage(Observation(), RunMetrics(), MethodTable()),
+              ::testing::Not(HasSubstr("forebay_cluster")));
+}
+
+TEST(ClusterReasons, NameWhatIsWrongTheGravestFirst) {
+  ClusterFacts facts = Clustered().facts;
+  facts.coordinator_reachable = false;
+  facts.coordinator_away_ms = 12'345;
+  facts.coordinator_why = "connection refused";
+  std::vector<std::string> reasons;
+  AddClusterReasons(facts, &reasons);
+  EXPECT_THAT(
+      reasons,
+      ::testing::ElementsAre(
+          "etcd cannot be reached since 12 s, and no node can take over meanwhile: connection "
+          "refused",
+          "can lose 0 nodes now, and 1 when all replicas are in sync",
+          "node 3 is down, and out of sync with every machine",
+          "node 4 is out of sync with shard-0",
+          "automatic failover is paused by ann@desk: maintenance (buffer-ctl failover resume)",
+          "node 3 is drained (buffer-ctl undrain 3)"));
+  reasons.clear();
+  AddClusterReasons(ClusterFacts(), &reasons);
+  EXPECT_TRUE(reasons.empty());
+}
+
 TEST(MetricsPage, CountsBySourceAndReasonWithEscapedNames) {
   const std::string page = MetricsPage(Busy(), RunMetrics(), MethodTable());
   EXPECT_THAT(page, HasSubstr("forebay_assignments_total{source=\"ma\\\"th\"} 12"));
@@ -123,7 +181,7 @@ TEST(MetricsPage, EveryMetricIsDocumentedAndNoOther) {
   methods.Find("/s/M")->stats.Ended(0);
   RunMetrics run;
   run.Waited("trainer", "memory", 5);
-  std::istringstream page(MetricsPage(Busy(), run, methods));
+  std::istringstream page(MetricsPage(Busy(), run, methods, Clustered()));
   std::set<std::string> shown;
   for (std::string line; std::getline(page, line);) {
     std::istringstream words(line);
