@@ -116,7 +116,7 @@ absl::Status ReadMessage(WireReader r, MessageView* message) {
   return absl::OkStatus();
 }
 
-absl::Status ReadHead(WireReader r, SnapshotPieceView::Head* head) {
+absl::Status ReadHead(WireReader r, SnapshotHeadView* head) {
   uint32_t crc = 0;
   while (r.Next()) {
     switch (r.tag()) {
@@ -148,7 +148,7 @@ absl::Status ReadHead(WireReader r, SnapshotPieceView::Head* head) {
   return absl::OkStatus();
 }
 
-absl::Status ReadEnd(WireReader r, SnapshotPieceView::End* end) {
+absl::Status ReadEnd(WireReader r, SnapshotEndView* end) {
   while (r.Next()) {
     switch (r.tag()) {
       case VarintTag(1):

@@ -58,21 +58,22 @@ class MessageJoiner {
   uint64_t left_ = 0;
 };
 
+// forebay.v1.SnapshotHead and SnapshotEnd. Plain values.
+struct SnapshotHeadView {
+  std::string_view opening;  // encoded
+  std::string_view machine;
+  std::string_view about;
+};
+struct SnapshotEndView {
+  uint64_t bytes = 0;
+  uint32_t crc32c = 0;
+};
 // forebay.v1.SnapshotPiece: one of the three is set.
 struct SnapshotPieceView {
-  struct Head {
-    std::string_view opening;  // encoded
-    std::string_view machine;
-    std::string_view about;
-  };
-  struct End {
-    uint64_t bytes = 0;
-    uint32_t crc32c = 0;
-  };
-  std::optional<Head> head;
+  std::optional<SnapshotHeadView> head;
   std::string_view chunk;
   uint32_t chunk_crc32c = 0;
-  std::optional<End> end;
+  std::optional<SnapshotEndView> end;
 };
 std::string EncodeSnapshotHead(std::string_view opening, std::string_view machine,
                                std::string_view about);

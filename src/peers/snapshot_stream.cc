@@ -123,7 +123,7 @@ struct Taking {
   uint32_t crc32c = 0;
 };
 
-absl::Status TakeEnd(const Taking& taking, const SnapshotPieceView::End& end,
+absl::Status TakeEnd(const Taking& taking, const SnapshotEndView& end,
                      node::SnapshotReceiver* receiver) {
   if (end.bytes != taking.bytes || end.crc32c != taking.crc32c) {
     return absl::DataLossError(absl::StrCat("end: of ", end.bytes, " bytes, ", taking.bytes,
