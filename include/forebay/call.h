@@ -47,7 +47,7 @@ struct CallOptions {
   // May be null.
   Cancellation* cancellation = nullptr;
   // Repeat the call while the daemon cannot be reached or is full. Every call of the contract is
-  // idempotent.
+  // idempotent. Without it a call still goes on to the node of a cluster that leads.
   bool retry = true;
 };
 

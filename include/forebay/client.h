@@ -23,7 +23,9 @@ namespace forebay::client {
 class Connection;
 
 struct ConnectOptions {
-  // "host:port" or "unix:/path/of/the/socket".
+  // "host:port" or "unix:/path/of/the/socket". Of a cluster any node will do, and several are
+  // better, for one may be down: "a:7400,b:7400,c:7400". All is sent to the node that leads; when
+  // that changes, what is under way goes on at the next one, within its deadline.
   std::string address = "127.0.0.1:7400";
   // Sent as "authorization: Bearer ..." with each call; empty: none.
   std::string token;

@@ -26,9 +26,10 @@ constexpr absl::Duration kBelieved = absl::Seconds(1);
 // How often nodes that failed are tried again while the leader itself is watched.
 constexpr absl::Duration kForgive = absl::Seconds(10);
 
-// What was known when a call failed, and that the node refused it.
+// What was known when a call failed.
 constexpr char kRevisionPayload[] = "forebay/route-revision";
-constexpr char kRefusedPayload[] = "forebay/route-refused";
+// How often a call that is not to be repeated goes elsewhere all the same.
+constexpr size_t kRedirectsMax = 3;
 
 uint64_t Revision(const absl::Status& failure) {
   const auto payload = failure.GetPayload(kRevisionPayload);
@@ -149,7 +150,6 @@ absl::Status Cluster::Failed(const Channel& channel, absl::Status status, const 
   }
   LeaveAll(left);
   status.SetPayload(kRevisionPayload, absl::Cord(absl::StrCat(revision)));
-  if (!leader.empty()) status.SetPayload(kRefusedPayload, absl::Cord("1"));
   return status;
 }
 
@@ -158,11 +158,13 @@ void Cluster::Answered(const Channel& /*channel*/) {
   failing_since_ = absl::InfiniteFuture();
 }
 
-bool Cluster::Redirected(const absl::Status& failure) const {
-  const uint64_t seen = Revision(failure);
-  if (seen == 0) return true;
+bool Cluster::Elsewhere(const absl::Status& failure, int attempt) const {
   const std::lock_guard lock(mutex_);
-  return failure.GetPayload(kRefusedPayload).has_value() && route_.revision() > seen;
+  if (route_.alone()) return false;
+  const auto tried = static_cast<size_t>(attempt);
+  const size_t nodes = route_.addresses().size();
+  if (route_.revision() > Revision(failure)) return tried < nodes + kRedirectsMax;
+  return !route_.leader_known() && tried < nodes;
 }
 
 bool Cluster::Pause(const absl::Status& failure, absl::Duration duration,
@@ -188,7 +190,6 @@ bool Cluster::Pause(const absl::Status& failure, absl::Duration duration,
 
 absl::Status Cluster::Ended(absl::Status status) const {
   status.ErasePayload(kRevisionPayload);
-  status.ErasePayload(kRefusedPayload);
   const std::lock_guard lock(mutex_);
   const std::string asked = route_.alone() ? "" : route_.Asked();
   const bool nobody = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);

@@ -38,8 +38,9 @@ class Cluster {
 
   // Whether there is more than one node to ask.
   bool several() const;
-  // Whether the call was refused, or cut short by this object, and a better place is known.
-  bool Redirected(const absl::Status& failure) const;
+  // Whether there is another place for a call that is not to be repeated where it failed: one that
+  // leads, or while none is known, one that was not asked yet.
+  bool Elsewhere(const absl::Status& failure, int attempt) const;
   // A call on the channel was refused with UNAVAILABLE, or did not get through. The status comes
   // back with a note for Pause: what was known when it failed.
   absl::Status Failed(const Channel& channel, absl::Status status, const std::string& leader,

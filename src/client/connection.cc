@@ -33,8 +33,6 @@ constexpr char kLeaderKey[] = "forebay-leader";
 constexpr char kLeaderEpochKey[] = "forebay-leader-epoch";
 // Served by every node of a cluster.
 constexpr std::string_view kAnyNode = "/forebay.v1.ClusterService/";
-// How often a call that is not to be repeated goes elsewhere all the same.
-constexpr int kRedirectsMax = 3;
 constexpr absl::Duration kBackoffMin = absl::Milliseconds(50);
 constexpr absl::Duration kBackoffMax = absl::Seconds(2);
 
@@ -154,8 +152,7 @@ absl::StatusOr<std::string> Connection::Unary(std::string_view method, std::stri
     if (status.ok()) return response;
     // What the last whole try said, says more.
     if (absl::IsDeadlineExceeded(status) && !before.ok()) return cluster_->Ended(before);
-    const bool redirected = attempt <= kRedirectsMax && cluster_->Redirected(status);
-    if (!MayRetry(status) || (!options.retry && !redirected)) {
+    if (!MayRetry(status) || (!options.retry && !cluster_->Elsewhere(status, attempt))) {
       return cluster_->Ended(std::move(status));
     }
     const absl::Duration pause = Backoff(status, attempt);

@@ -32,9 +32,11 @@ struct Globals {
 
 void AddGlobals(CLI::App* app, Globals* globals) {
   app->add_option("-a,--address", globals->address,
-                  "The daemon: HOST:PORT or unix:/path/of/the/socket")
+                  "The daemon: HOST:PORT or unix:/path/of/the/socket; or nodes of a cluster, "
+                  "with commas")
       ->check([](const std::string& address) {
-        return std::string(address.empty() ? "is empty; HOST:PORT or unix:/path" : "");
+        return std::string(
+            address.empty() ? "is empty; HOST:PORT or unix:/path, several with commas" : "");
       })
       ->envname("FOREBAY_ADDRESS")
       ->capture_default_str();
