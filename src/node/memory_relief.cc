@@ -77,11 +77,13 @@ bool ReliefClock::Stuck(uint64_t now_ms, uint64_t after_ms, const ReliefFacts& f
 ReliefPlan PlanRelief(const ReliefLook& look) {
   // Groups of a step that does not fit would only be followed by others: their pushes wait until
   // there is more memory or the step is opened anew, and nothing is lost.
-  return {.admit = ChooseWaiters(look.waiting),
-          .drops = ChooseDrops(look.shards, !look.waiting.empty() && !look.too_large)};
+  ReliefPlan plan;
+  plan.admit = ChooseWaiters(look.waiting, &plan.completing);
+  plan.drops = ChooseDrops(look.shards, !look.waiting.empty() && !look.too_large);
+  return plan;
 }
 
-std::vector<uint64_t> ChooseWaiters(const std::vector<WaitingPush>& waiting) {
+std::vector<uint64_t> ChooseWaiters(const std::vector<WaitingPush>& waiting, size_t* completing) {
   std::optional<uint64_t> oldest;
   for (const auto& push : waiting) {
     if (push.order && (!oldest || *push.order < *oldest)) oldest = push.order;
@@ -90,6 +92,7 @@ std::vector<uint64_t> ChooseWaiters(const std::vector<WaitingPush>& waiting) {
   for (const auto& push : waiting) {
     if (push.order && push.order == oldest) chosen.push_back(push.id);
   }
+  if (completing != nullptr) *completing = chosen.size();
   // Their actors wait as well, and could do something of use.
   for (const auto& push : waiting) {
     if (push.settled) chosen.push_back(push.id);

@@ -5,13 +5,14 @@
 // ready, nothing frees memory by itself: the waiting pushes would complete groups, and cannot. Nor
 // do those groups of the step that are open, when they are fewer than it lacks. When that lasts,
 // the pushes of the oldest incomplete group that the step could take are let in from the reserve.
-// When they do not fit either, groups are dropped, counted "budget": first those of sources that
-// the step does not take (the youngest incomplete one, then ready ones), then the youngest
-// incomplete group of all.
+// When they do not fit either, or there are none, groups are dropped, counted "budget": first those
+// of sources that the step does not take (the youngest incomplete one, then ready ones), then the
+// youngest incomplete group of all.
 //
 // Pure; not thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -85,15 +86,23 @@ struct DropTarget {
 };
 
 // What to do, each in its order. The pushes are let in from the reserve until one does not fit.
-// Only if none did, a group is dropped where there is one with bytes: that may free room for them.
+// Then, if DropsAfter says so, a group is dropped where there is one with bytes.
 struct ReliefPlan {
   std::vector<uint64_t> admit;
+  size_t completing = 0;  // so many of them, the first, are of the oldest group
   std::vector<DropTarget> drops;
+
+  // When the first `let_in` have fitted. Pushes that are refused at once end no standstill: they go
+  // through the reserve a few at a time, and there may be thousands.
+  bool DropsAfter(size_t let_in) const {
+    return let_in == 0 || (completing == 0 && let_in < admit.size());
+  }
 };
 ReliefPlan PlanRelief(const ReliefLook& look);
 
 // The waiters of the oldest group, then those that are settled, each in order of waiting.
-std::vector<uint64_t> ChooseWaiters(const std::vector<WaitingPush>& waiting);
+std::vector<uint64_t> ChooseWaiters(const std::vector<WaitingPush>& waiting,
+                                    size_t* completing = nullptr);
 
 // Where to drop a group, in order of trying: until one is dropped. `own_too`: also from what the
 // step could take, which helps when pushes wait, not when the actors do.

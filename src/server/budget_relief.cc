@@ -52,8 +52,8 @@ void BudgetRelief::Decide(uint64_t now_ms, const node::ReliefLook& look) {
         "from "
         "the reserve",
         {{"pushes", admitted}, {"waiting", facts.waiters}});
-    return;
   }
+  if (!plan.DropsAfter(admitted)) return;
   // Bytes that are on disk give way by themselves: the store is slow, or stands still, and dropping
   // what was acknowledged would free nothing.
   if (context_->storage->segments() != nullptr) return;

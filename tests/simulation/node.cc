@@ -407,9 +407,9 @@ void Node::FreeUpMemory() {
   while (let_in < plan.admit.size() && LetIn(plan.admit[let_in])) ++let_in;
   if (let_in > 0) {
     stats_->Count(Fault::kReliefAdmitted);
-    return ServeWaiting();
+    ServeWaiting();
   }
-  DropFirst(std::move(plan.drops), std::move(look.wanted));
+  if (plan.DropsAfter(let_in)) DropFirst(std::move(plan.drops), std::move(look.wanted));
 }
 
 bool Node::LetIn(uint64_t id) {

@@ -99,6 +99,19 @@ TEST(PlanRelief, SparesTheStepsOwnGroupsWhenOnlyActorsWaitOrItDoesNotFit) {
   EXPECT_EQ(PlanRelief(look).drops, ChooseDrops(shards, false));
 }
 
+TEST(PlanRelief, DropsUnlessAGroupIsCompletedOrAllThatIsOverGotIn) {
+  ReliefLook look;
+  look.waiting = {{.id = 1}};
+  EXPECT_TRUE(PlanRelief(look).DropsAfter(0));
+  look.waiting = {{.id = 1, .settled = true}, {.id = 2, .settled = true}};
+  EXPECT_TRUE(PlanRelief(look).DropsAfter(0));
+  EXPECT_TRUE(PlanRelief(look).DropsAfter(1));
+  EXPECT_FALSE(PlanRelief(look).DropsAfter(2));
+  look.waiting.push_back({.id = 3, .order = 1});
+  EXPECT_TRUE(PlanRelief(look).DropsAfter(0));
+  EXPECT_FALSE(PlanRelief(look).DropsAfter(1));
+}
+
 TEST(FactsOf, CountsActorsThatWaitOnceWhatIsGeneratedCannotFillTheStep) {
   ReliefLook look;
   look.step_lacks_groups = true;
