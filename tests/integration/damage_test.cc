@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 constexpr uint32_t kGroup = 3;
 constexpr uint32_t kTokens = 400;
 
-class DamageTest : public ::testing::Test {
+class DamageTest : public WithBothDisks {
  protected:
   DamageTest() : world_(directory_.Flags()) { world_.AddSource("math", kGroup, 20); }
 
@@ -125,13 +125,14 @@ class DamageTest : public ::testing::Test {
     EXPECT_THAT(Ctl({"sources"}).out, HasSubstr(absl::StrCat("damaged ", count)));
   }
 
-  const RunDirectory directory_;
   World world_;
   std::unique_ptr<client::Trainer> trainer_;
   uint32_t pushed_ = 0;
 };
 
-TEST_F(DamageTest, AFlippedByteCostsItsRolloutAndTheStepIsPlannedAnew) {
+FOREBAY_WITH_BOTH_DISKS(DamageTest);
+
+TEST_P(DamageTest, AFlippedByteCostsItsRolloutAndTheStepIsPlannedAnew) {
   PushGroups(2);
   Restart(SIGTERM);  // nothing is in memory now
   FlipATokenOf(4);
@@ -158,7 +159,7 @@ TEST_F(DamageTest, AFlippedByteCostsItsRolloutAndTheStepIsPlannedAnew) {
   EXPECT_THAT(world_.daemon.Log(), HasSubstr("bytes of a step are lost"));
 }
 
-TEST_F(DamageTest, ADeletedSegmentCostsItsRolloutsAndOthersTakeTheirPlace) {
+TEST_P(DamageTest, ADeletedSegmentCostsItsRolloutsAndOthersTakeTheirPlace) {
   PushGroups(2);
   Restart(SIGTERM);
   for (const fs::path& path : Segments()) fs::remove(path);
@@ -178,7 +179,7 @@ TEST_F(DamageTest, ADeletedSegmentCostsItsRolloutsAndOthersTakeTheirPlace) {
   EXPECT_EQ(Dropped("damaged") + Dropped("short"), 2 * kGroup);
 }
 
-TEST_F(DamageTest, ASegmentThatIsDeletedWhileItIsWrittenCostsWhatIsInItAndNotTheDaemon) {
+TEST_P(DamageTest, ASegmentThatIsDeletedWhileItIsWrittenCostsWhatIsInItAndNotTheDaemon) {
   PushGroups(2);
   for (const fs::path& path : Segments()) fs::remove(path);
   const auto named = [this] {
@@ -202,7 +203,7 @@ TEST_F(DamageTest, ASegmentThatIsDeletedWhileItIsWrittenCostsWhatIsInItAndNotThe
   EXPECT_TRUE(step->Commit().ok());
 }
 
-TEST_F(DamageTest, WhatAStartDoesNotFindIsDroppedAtOnce) {
+TEST_P(DamageTest, WhatAStartDoesNotFindIsDroppedAtOnce) {
   PushGroups(2);
   world_.daemon.Signal(SIGTERM);
   ASSERT_EQ(world_.daemon.Wait(absl::Seconds(30) * Slowness()), 0);
@@ -222,7 +223,7 @@ TEST_F(DamageTest, WhatAStartDoesNotFindIsDroppedAtOnce) {
   EXPECT_TRUE(step->Commit().ok());
 }
 
-TEST_F(DamageTest, AStepThatWasOpenWhenTheDaemonEndedIsPlannedAnewAtTheStart) {
+TEST_P(DamageTest, AStepThatWasOpenWhenTheDaemonEndedIsPlannedAnewAtTheStart) {
   PushGroups(2);
   Attach();
   auto step = Open(1, 2);
@@ -239,7 +240,7 @@ TEST_F(DamageTest, AStepThatWasOpenWhenTheDaemonEndedIsPlannedAnewAtTheStart) {
   EXPECT_TRUE(step->Commit().ok());
 }
 
-TEST_F(DamageTest, AnIncompleteGroupIsFilledAgain) {
+TEST_P(DamageTest, AnIncompleteGroupIsFilledAgain) {
   auto actor = world_.OpenActor({.actor = "env", .sources = {"math"}, .slots = kGroup});
   auto acquired = actor->Acquire(kGroup, {.timeout = absl::Seconds(10) * Slowness()});
   ASSERT_TRUE(acquired.ok()) << acquired.status();
@@ -255,7 +256,7 @@ TEST_F(DamageTest, AnIncompleteGroupIsFilledAgain) {
   EXPECT_EQ(assignment->info().attempt_id, acquired->assignments[0].info().attempt_id);
 }
 
-TEST_F(DamageTest, ADirectoryThatIsDeletedEndsTheDaemon) {
+TEST_P(DamageTest, ADirectoryThatIsDeletedEndsTheDaemon) {
   PushGroups(1);
   // The daemon may put a file into a folder that is just being emptied.
   std::error_code error;
@@ -267,7 +268,7 @@ TEST_F(DamageTest, ADirectoryThatIsDeletedEndsTheDaemon) {
                                          HasSubstr(directory_.path()), HasSubstr("deleted")));
 }
 
-TEST_F(DamageTest, ALogThatLostWholeBatchesAfterACleanEndStopsTheStart) {
+TEST_P(DamageTest, ALogThatLostWholeBatchesAfterACleanEndStopsTheStart) {
   PushGroups(1);
   world_.daemon.Signal(SIGTERM);
   ASSERT_EQ(world_.daemon.Wait(absl::Seconds(30) * Slowness()), 0);
@@ -279,7 +280,7 @@ TEST_F(DamageTest, ALogThatLostWholeBatchesAfterACleanEndStopsTheStart) {
   EXPECT_THAT(said.out, AllOf(HasSubstr("the file ends before record"), HasSubstr("was synced")));
 }
 
-TEST_F(DamageTest, AFolderThatIsNotThereStopsTheStart) {
+TEST_P(DamageTest, AFolderThatIsNotThereStopsTheStart) {
   PushGroups(1);
   world_.daemon.Kill();
   const fs::path folder = directory_.path() + "/segments";

@@ -5,10 +5,12 @@
 
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "forebay/v1/admin.pb.h"
+#include "tests/integration/run_directory.h"
 #include "tests/integration/world.h"
 
 namespace forebay::integration {
@@ -71,8 +73,7 @@ void CheckBytes(const MicroBatch& batch,
 
 client::StepSpec Spec() { return {.groups = kTasks, .token_budget = 40, .pad_multiple = 8}; }
 
-TEST(FlowTest, EveryRolloutIsTrainedOnceWithTheBytesThatWerePushed) {
-  World world;
+void EveryRolloutIsTrainedOnce(World& world) {
   world.AddSource("math", kGroup, kTasks);
   auto actor = world.OpenActor({.actor = "env-0", .engine = "engine-0", .sources = {"math"}});
   const auto pushed = PushAll(actor.get(), kGroup * kTasks);
@@ -115,6 +116,25 @@ TEST(FlowTest, EveryRolloutIsTrainedOnceWithTheBytesThatWerePushed) {
   auto sources = world.admin.ListSources();
   ASSERT_TRUE(sources.ok());
   EXPECT_EQ((*sources)[0].trained, kGroup * kTasks);
+}
+
+TEST(FlowTest, EveryRolloutIsTrainedOnceWithTheBytesThatWerePushed) {
+  World world;
+  EveryRolloutIsTrainedOnce(world);
+}
+
+class FlowOnDisk : public WithBothDisks {};
+FOREBAY_WITH_BOTH_DISKS(FlowOnDisk);
+
+TEST_P(FlowOnDisk, EveryRolloutIsTrainedOnceWithTheBytesThatWerePushed) {
+  World world(directory_.Flags());
+  EveryRolloutIsTrainedOnce(world);
+  const auto switched_off = ::testing::HasSubstr("io_uring is switched off by configuration");
+  if (GetParam() == std::string_view("threads")) {
+    EXPECT_THAT(world.daemon.Log(), switched_off);
+  } else {
+    EXPECT_THAT(world.daemon.Log(), ::testing::Not(switched_off));
+  }
 }
 
 TEST(FlowTest, AStepAskedForAgainIsTheSamePlanAndTheSameBytes) {

@@ -41,9 +41,11 @@ void WithoutDaemon(Daemon* daemon, Work work) {
   back.join();
 }
 
-TEST(RestartTest, PushesUnderOldLeasesAndStepsGoOn) {
-  const RunDirectory directory;
-  World world(directory.Flags());
+class RestartTest : public WithBothDisks {};
+FOREBAY_WITH_BOTH_DISKS(RestartTest);
+
+TEST_P(RestartTest, PushesUnderOldLeasesAndStepsGoOn) {
+  World world(directory_.Flags());
   world.AddSource("math", 2, 2);
   auto actor = world.OpenActor({.actor = "env-0", .sources = {"math"}, .slots = 4});
   auto acquired = actor->Acquire(4, {.timeout = absl::Seconds(10)});
@@ -89,9 +91,8 @@ TEST(RestartTest, PushesUnderOldLeasesAndStepsGoOn) {
   EXPECT_EQ((*sources)[0].trained, 4u);
 }
 
-TEST(RestartTest, AWaitForAssignmentsAndForAStepOutlastsTheDaemon) {
-  const RunDirectory directory;
-  World world(directory.Flags());
+TEST_P(RestartTest, AWaitForAssignmentsAndForAStepOutlastsTheDaemon) {
+  World world(directory_.Flags());
   world.AddSource("math", 2, 0);
   auto actor = world.OpenActor();
   auto trainer = client::Trainer::Attach(world.client.get(), {.trainer = "rank-0"});
@@ -124,9 +125,8 @@ TEST(RestartTest, AWaitForAssignmentsAndForAStepOutlastsTheDaemon) {
   EXPECT_LT(absl::Now() - killed, absl::Seconds(4) * Slowness());
 }
 
-TEST(RestartTest, ATerminatedDaemonLeavesEverySegmentWithItsIndex) {
-  const RunDirectory directory;
-  World world(directory.Flags());
+TEST_P(RestartTest, ATerminatedDaemonLeavesEverySegmentWithItsIndex) {
+  World world(directory_.Flags());
   world.AddSource("math", 2, 2);
   auto actor = world.OpenActor({.actor = "env-0", .sources = {"math"}, .slots = 4});
   auto acquired = actor->Acquire(4, {.timeout = absl::Seconds(10)});
@@ -141,9 +141,8 @@ TEST(RestartTest, ATerminatedDaemonLeavesEverySegmentWithItsIndex) {
   EXPECT_THAT(world.daemon.Log(), HasSubstr("with 4 payloads, 0 without an index"));
 }
 
-TEST(RestartTest, TasksLoadedAtEachStartTakeNoMoreMemory) {
-  const RunDirectory directory;
-  auto flags = directory.Flags();
+TEST_P(RestartTest, TasksLoadedAtEachStartTakeNoMoreMemory) {
+  auto flags = directory_.Flags();
   flags.push_back("--memory.task_bytes_max=2MiB");
   World world(flags);
   world.AddSource("math", 2, 0);
