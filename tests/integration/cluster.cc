@@ -24,7 +24,7 @@ Cluster::Cluster(size_t nodes, std::vector<std::string> flags, size_t etcd_membe
         absl::StrCat("--cluster.etcd=", absl::StrJoin(etcd_.endpoints(), ",")),
         absl::StrCat("--cluster.node=", id), absl::StrCat("--storage.directory=", directory(id)),
         absl::StrCat("--storage.segment_directory=", store()),
-        absl::StrCat("--cluster.suspect_ms=", static_cast<int>(600 * Slowness()))};
+        absl::StrCat("--cluster.suspect_ms=", static_cast<int>(1'000 * Slowness()))};
     all.insert(all.end(), flags.begin(), flags.end());
     nodes_.push_back(std::make_unique<Daemon>(std::move(all)));
   }
