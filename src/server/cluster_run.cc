@@ -229,7 +229,8 @@ absl::Status ClusterRun::Follow(const Place& place, node::Engine* engine,
   return absl::OkStatus();
 }
 
-void ClusterRun::AddServices(ClusterMap* map, Ticker* ticker, MethodTable* methods) {
+void ClusterRun::AddServices(ClusterMap* map, Ticker* ticker, MethodTable* methods,
+                             std::function<bool()> leads) {
   map_ = map;
   v1::ClusterView view;
   view.set_cluster(Hash64(config_.cluster_name));
@@ -242,7 +243,7 @@ void ClusterRun::AddServices(ClusterMap* map, Ticker* ticker, MethodTable* metho
       OperatorPorts{.coordinator = coordinator_.get(),
                     .config = &config_,
                     .replicas = &replicas_,
-                    .leads = [this] { return node_ != nullptr && node_->led(); },
+                    .leads = std::move(leads),
                     .peer_stats = [this] { return PeerStats(); },
                     .started_ms = node::Engine::NowMs()});
   operators_->AddTo(methods);

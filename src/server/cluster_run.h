@@ -63,7 +63,9 @@ class ClusterRun final : public node::PeerPort {
   // Reads what is on the disk, and keeps engine and contents up to date from then on.
   absl::Status Follow(const Place& place, node::Engine* engine, storage::ContentStore* contents,
                       Events events);
-  void AddServices(ClusterMap* map, Ticker* ticker, MethodTable* methods);
+  // `leads`: whether the daemon serves clients.
+  void AddServices(ClusterMap* map, Ticker* ticker, MethodTable* methods,
+                   std::function<bool()> leads);
   absl::Status Start(const node::NodeAddress& address);
   void Stop();
 

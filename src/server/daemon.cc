@@ -219,7 +219,7 @@ void Daemon::AddServices() {
   fetch.limits.queued_bytes_max = config_.limits_fetch_queue_bytes_max;
   methods_.AddStream("/forebay.v1.TrainerService/Fetch", MakeFetchStream(fetch));
   if (cluster_ != nullptr) {
-    cluster_->AddServices(&cluster_map_, &ticker_, &methods_);
+    cluster_->AddServices(&cluster_map_, &ticker_, &methods_, [this] { return serving_.load(); });
   } else {
     cluster_map_.Set(AloneView(context_.run));
     AddClusterService(&cluster_map_, &ticker_, &methods_);

@@ -135,7 +135,7 @@ std::vector<std::pair<std::string, node::ReplicaView>> LookAtReplicas(
     });
   }
   std::vector<std::pair<std::string, node::ReplicaView>> views;
-  const Deadline deadline = DeadlineIn(timeout);
+  const ::forebay::Deadline deadline = DeadlineIn(timeout);
   MutexLock lock(&wait->mutex);
   while (wait->seen.size() < replicas.size() && wait->changed.WaitUntil(&wait->mutex, deadline)) {
   }

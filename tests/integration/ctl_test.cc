@@ -47,15 +47,25 @@ TEST_F(CtlTest, StatusOfASoundDaemonIsOkAndExitsZero) {
 }
 
 TEST_F(CtlTest, ACommandThatIsNoneIsNamed) {
-  for (const char* line : {"nodes", "config show", "-o json nodes extra"}) {
+  for (const char* line : {"knots", "config show", "-o json knots extra"}) {
     const Said said = Ctl(line);
     EXPECT_EQ(said.code, 2) << line;
     EXPECT_THAT(said.err, HasSubstr("is no command; there are: ")) << line;
   }
-  EXPECT_THAT(Ctl("nodes").err, AllOf(HasSubstr("'nodes'"), HasSubstr("status, sources")));
+  EXPECT_THAT(Ctl("knots").err, AllOf(HasSubstr("'knots'"), HasSubstr("status, sources")));
   EXPECT_THAT(Ctl("config show").err, AllOf(HasSubstr("'show'"), HasSubstr("get, set")));
   EXPECT_THAT(Ctl("tasks load /no/such/file --source math").err,
               HasSubstr("No such file or directory"));
+}
+
+TEST_F(CtlTest, ADaemonAloneIsNoClusterAndSaysSo) {
+  for (const char* line : {"nodes", "shards", "events", "switchover", "failover --to 2", "drain 1",
+                           "failover pause --why test", "replica add 2", "rebalance", "doctor"}) {
+    const Said said = Ctl(line);
+    EXPECT_EQ(said.code, 1) << line;
+    EXPECT_THAT(said.err, HasSubstr("is no node of a cluster")) << line;
+  }
+  EXPECT_THAT(Ctl("status").out, HasSubstr("can lose 0 nodes\n"));
 }
 
 TEST_F(CtlTest, AnOutputThatCannotBeWrittenIsAnError) {

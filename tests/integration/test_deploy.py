@@ -19,7 +19,7 @@ TIMEOUT_S = 60 * int(os.environ.get("FOREBAY_SLOWNESS", "1"))
 def entries():
     """What bufferd calls its entries."""
     said = subprocess.run([BIN / "bufferd", "--help"], capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
-    names = set(re.findall(r"^\s*(?:--)?([a-z][a-z_]*(?:\.[a-z_]+)*)\b", said.stdout, re.MULTILINE))
+    names = set(re.findall(r"^\s*--([\w.]+)=", said.stdout, re.MULTILINE))
     assert {"cluster.node", "shards"} <= names
     return names
 
@@ -61,9 +61,8 @@ def test_the_daemon_takes_the_manifests_flags_as_they_are():
     """Up to where it needs etcd: all that can be wrong in a command line is refused before."""
     script = daemon()[1]["args"][0]
     words = script.replace("exec bufferd", f"exec {BIN / 'bufferd'}") + " --version"
-    done = subprocess.run(
-        ["/bin/sh", "-c", words], env={"POD": "forebay-2", "PATH": os.environ["PATH"]}, capture_output=True, text=True, timeout=TIMEOUT_S
-    )
+    pod = {"POD": "forebay-2", "PATH": os.environ["PATH"]}
+    done = subprocess.run(["/bin/sh", "-c", words], env=pod, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("bufferd ")
 
@@ -104,9 +103,9 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path):
     if shutil.which("systemd-analyze") is None:
         return
     # The program is where it was built, and the user is one that there is.
-    unit = unit.replace("/usr/bin/bufferd", str(BIN / "bufferd")).replace("=forebay\n", "=nobody\n")
+    unit = unit.replace("/usr/bin/bufferd", str(BIN / "bufferd"))
     path = tmp_path / "bufferd@node.service"
-    path.write_text(unit.replace("Group=nobody", "Group=nogroup").replace("StateDirectory=nobody", "StateDirectory=forebay"))
+    path.write_text(unit.replace("User=forebay", "User=daemon").replace("Group=forebay", "Group=daemon"))
     done = subprocess.run(["systemd-analyze", "verify", path], capture_output=True, text=True, timeout=TIMEOUT_S)
     about = [line for line in (done.stdout + done.stderr).splitlines() if "bufferd" in line]
     assert not about, about

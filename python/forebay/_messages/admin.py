@@ -64,6 +64,9 @@ class GetStatusResponse(Message):
     kept_rollouts: int = uint64(27)
     kept_bytes: int = uint64(28)
     kept_bytes_max: int = uint64(29)
+    node: int = uint32(30)
+    leader_epoch: int = uint64(31)
+    tolerable_failures: int = uint32(32)
 
 
 class PutSourceRequest(Message):
