@@ -184,7 +184,7 @@ void ProbeStore(const Context& context, const std::vector<NodeReport>& reports, 
                     "after a failover to it all rollouts would be gone",
                     "mount the same file system at storage.segment_directory on all nodes"});
   }
-  for (const NodeReport* node : there) probe(*node, remove);
+  for (const NodeReport* node : there) shared = probe(*node, remove).ok() && shared;
   if (shared && there.size() > 1) Good(all, "all nodes share one store of rollouts");
 }
 

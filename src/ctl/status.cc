@@ -1,5 +1,6 @@
 // buffer-ctl status
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_split.h"
 #include "base/units.h"
 #include "ctl/command.h"
 #include "forebay/v1/admin.pb.h"
@@ -124,9 +125,21 @@ absl::StatusOr<v1::GetStatusResponse> AskLeader(const Context& context,
   return none;
 }
 
+// Of the first node that answers: it tells of itself, whether it leads or not.
+absl::StatusOr<v1::ClusterView> AskView(const Context& context) {
+  absl::StatusOr<v1::ClusterView> view = absl::UnavailableError("no address is given");
+  for (const auto address : absl::StrSplit(context.addresses, ',', absl::SkipEmpty())) {
+    auto client = context.connect(std::string(address));
+    if (!client.ok()) return client.status();
+    view = AskService<v1::ClusterView>(client->get(), "ClusterService/Get", v1::GetClusterRequest(),
+                                       context.timeout);
+    if (!absl::IsUnavailable(view.status()) && !absl::IsDeadlineExceeded(view.status())) break;
+  }
+  return view;
+}
+
 absl::Status Show(Context& context) {
-  const auto view = AskService<v1::ClusterView>(context.client, "ClusterService/Get",
-                                                v1::GetClusterRequest(), context.timeout);
+  const auto view = AskView(context);
   if (!view.ok() && !absl::IsUnimplemented(view.status())) return view.status();
   const bool clustered = view.ok() && view->node() != 0;
   auto response = clustered

@@ -231,6 +231,10 @@ void ClusterNode::OnWatch(const WatchEvent& event) {
 
 void ClusterNode::Tell() {
   const ClusterState& state = reader_.state();
+  // First: with a configuration a replica may take over.
+  if (std::exchange(paused_, state.paused.has_value()) != state.paused.has_value()) {
+    for (const auto& replica : replicas_) replica->SetPaused(paused_);
+  }
   for (const auto& [name, machine] : state.machines) {
     const auto found = by_name_.find(name);
     if (found == by_name_.end() || told_[name] >= machine.revision) continue;
@@ -240,9 +244,6 @@ void ClusterNode::Tell() {
       known_[name] = machine.configuration;
     }
     found->second->OnConfiguration(machine.revision, machine.configuration);
-  }
-  if (std::exchange(paused_, state.paused.has_value()) != state.paused.has_value()) {
-    for (const auto& replica : replicas_) replica->SetPaused(paused_);
   }
   std::map<cluster::NodeId, std::string> peers;
   for (const auto* nodes : {&state.nodes, &state.present}) {
@@ -468,6 +469,7 @@ void ClusterNode::GoOnHandingOver() {
   if (deposed_ms_ == 0 && SteadyMs() >= hand_over_until_ms_) {
     hand_over_to_ = cluster::NodeId();
     callbacks_.note("a planned switchover did not come to pass");
+    WriteEvent("a planned switchover did not come to pass", "");
     return;
   }
   for (const auto& replica : replicas_) {
