@@ -239,13 +239,13 @@ void ClusterRun::AddServices(ClusterMap* map, Ticker* ticker, MethodTable* metho
   map->Set(std::move(view));
   AddClusterService(map, ticker, methods);
   service_->AddTo(methods);
-  operators_ = std::make_unique<OperatorService>(
-      OperatorPorts{.coordinator = coordinator_.get(),
-                    .config = &config_,
-                    .replicas = &replicas_,
-                    .leads = std::move(leads),
-                    .peer_stats = [this] { return PeerStats(); },
-                    .started_ms = node::Engine::NowMs()});
+  operators_ =
+      std::make_unique<OperatorService>(OperatorPorts{.coordinator = coordinator_.get(),
+                                                      .config = &config_,
+                                                      .replicas = &replicas_,
+                                                      .leads = std::move(leads),
+                                                      .peer_stats = [this] { return PeerStats(); },
+                                                      .started_ms = node::Engine::NowMs()});
   operators_->AddTo(methods);
 }
 
