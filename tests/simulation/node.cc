@@ -39,7 +39,8 @@ Node::Node(const HistoryOptions& options, EventQueue* queue, Dice* dice, Stats* 
   if (options.store) {
     store_ = std::make_unique<PayloadDisk>(
         options, queue, dice, stats, observer,
-        [this](const std::string& what) { alarm_(kPayloadsExist, what); });
+        [this](const std::string& what) { alarm_(kPayloadsExist, what); },
+        [this](PayloadId id) { payloads_.Damage(id); });
   }
   ledger_ = std::make_unique<LedgerHost>(this);
   for (uint32_t i = 0; i < options.shards; ++i) {
@@ -256,13 +257,17 @@ void Node::Fetch(Generation generation, StepId step, Revision revision,
   const auto view = View(generation, step, revision, ref);
   if (store_ == nullptr || !view.ok()) return answer(FetchNow(generation, step, revision, ref));
   std::vector<PayloadId> payloads = PayloadsOf(*view);
+  const auto damaged = [this](PayloadId id) { return payloads_.Damaged(id); };
+  if (std::ranges::any_of(payloads, damaged))
+    return answer(FetchNow(generation, step, revision, ref));
   store_->Read(payloads, [this, generation, step, revision, ref, payloads,
                           answer = std::move(answer)](const absl::Status& read) {
     if (absl::IsUnavailable(read)) return answer(read);
     const auto now = View(generation, step, revision, ref);
     if (now.ok() && PayloadsOf(*now) != payloads)
       return Fetch(generation, step, revision, ref, answer);
-    if (now.ok() && !read.ok()) alarm_(kPayloadsExist, read.ToString());
+    // What is lost counts as damaged by now, and is dropped as such.
+    if (now.ok() && !read.ok() && !absl::IsDataLoss(read)) alarm_(kPayloadsExist, read.ToString());
     answer(FetchNow(generation, step, revision, ref));
   });
 }

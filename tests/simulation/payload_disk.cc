@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -27,13 +28,14 @@ constexpr uint64_t kHeaderBytes = 7;
 }  // namespace
 
 PayloadDisk::PayloadDisk(const HistoryOptions& options, EventQueue* queue, Dice* dice, Stats* stats,
-                         Observer* observer, Alarm alarm)
+                         Observer* observer, Alarm alarm, Lost lost)
     : options_(options),
       queue_(*queue),
       dice_(*dice),
       stats_(*stats),
       observer_(observer),
-      alarm_(std::move(alarm)) {
+      alarm_(std::move(alarm)),
+      lost_(std::move(lost)) {
   Begin();
   Restart(io::MemoryDisk::CrashKind::kProcess, {});
 }
@@ -46,6 +48,7 @@ PayloadDisk::~PayloadDisk() {
 
 void PayloadDisk::Begin() {
   life_ = std::make_shared<int>();
+  read_flips_ = false;
   volume_->bytes_max = kPlenty;
   const uint64_t process = ++incarnation_;
   disk_ = std::make_unique<io::MemoryDisk>(
@@ -108,23 +111,43 @@ void PayloadDisk::Watch(uint64_t process, const io::MemoryAccess& access) {
 }
 
 // As the bytes say it, not the store: the hot record names the cold one.
-std::vector<std::string> PayloadDisk::PathsOf(PayloadId place) {
-  const storage::PayloadPlace hot = storage::PlaceOf(place);
-  const std::string& path = paths_[hot.segment];
+std::vector<PayloadDisk::Extent> PayloadDisk::ExtentsOf(PayloadId place) {
+  std::vector<Extent> extents;
+  const auto hot = AddExtent(place, &extents);
+  if (hot && hot->cold != PayloadId()) AddExtent(hot->cold, &extents);
+  return extents;
+}
+
+std::optional<storage::RecordHead> PayloadDisk::AddExtent(PayloadId place,
+                                                          std::vector<Extent>* extents) {
+  const storage::PayloadPlace at = storage::PlaceOf(place);
+  const std::string& path = paths_[at.segment];
   const auto inode = volume_->Find(path);
   if (!inode) {
-    alarm_(absl::StrCat("segment ", hot.segment, " has a payload, and no file"));
-    return {};
+    alarm_(absl::StrCat("segment ", at.segment, " has a payload, and no file"));
+    return std::nullopt;
   }
-  const auto bytes = std::string_view(volume_->contents(*inode)).substr(hot.offset);
-  const auto head = storage::DecodeRecordHead(bytes.substr(0, storage::kRecordHeadBytes));
+  std::string bytes = volume_->contents(*inode).substr(at.offset, storage::kRecordHeadBytes);
+  // A bit may have been flipped before the payload was acknowledged.
+  for (const Flip& flip : flips_) {
+    if (flip.path != path || flip.offset - at.offset >= bytes.size()) continue;
+    bytes[flip.offset - at.offset] ^= static_cast<char>(1 << flip.bit);
+  }
+  const auto head = storage::DecodeRecordHead(bytes);
   if (!head.ok()) {
-    alarm_(absl::StrCat(path, " at ", hot.offset, ": ", head.status().ToString()));
-    return {};
+    alarm_(absl::StrCat(path, " at ", at.offset, ": ", head.status().ToString()));
+    return std::nullopt;
   }
-  std::vector<std::string> paths{path};
-  if (head->cold != PayloadId()) paths.push_back(paths_[storage::PlaceOf(head->cold).segment]);
-  return paths;
+  extents->push_back({path, at.offset, at.offset + storage::kRecordHeadBytes + head->bytes});
+  return *head;
+}
+
+void PayloadDisk::Stored(PayloadId id, PayloadId place) {
+  places_[id] = place;
+  std::vector<Extent>& extents = extents_[id] = ExtentsOf(place);
+  std::vector<std::string> paths;
+  for (const Extent& extent : extents) paths.push_back(extent.path);
+  observer_->OnPayloadStored(id, paths);
 }
 
 // --- bytes ---
@@ -174,8 +197,7 @@ void PayloadDisk::Put(const std::vector<PayloadId>& ids,
                    if (!status.ok())
                      return alarm_(absl::StrCat("a write ends: ", status.ToString()));
                    for (size_t i = 0; i < ids.size(); ++i) {
-                     places_[ids[i]] = (*places)[i];
-                     observer_->OnPayloadStored(ids[i], PathsOf((*places)[i]));
+                     Stored(ids[i], (*places)[i]);
                    }
                    Later(0, [this, ids, done] {
                      for (const PayloadId id : ids) writing_.erase(id);
@@ -209,6 +231,9 @@ void PayloadDisk::Read(std::vector<PayloadId> ids, std::function<void(absl::Stat
                [this, life = Life(life_), id, parts, ids = std::move(ids),
                 done = std::move(done)](absl::StatusOr<std::vector<storage::PayloadView>> views) {
                  if (life.expired()) return;
+                 if (absl::IsDataLoss(views.status())) {
+                   NoteLost(id, views.status().ToString());
+                 }
                  if (!views.ok())
                    return Later(0, [done, status = views.status()] { done(status); });
                  Check(id, parts, views->front());
@@ -221,6 +246,7 @@ void PayloadDisk::Free(PayloadId id) {
   if (place == places_.end()) return;
   store_->Free({&place->second, 1});
   places_.erase(place);
+  extents_.erase(id);
 }
 
 void PayloadDisk::Cool(PayloadId id) {
@@ -242,7 +268,7 @@ void PayloadDisk::Restart(io::MemoryDisk::CrashKind kind, const std::vector<Payl
   recovering_ = true;
   Begin();
   std::vector<PayloadId> places;
-  std::map<PayloadId, PayloadId> kept;
+  std::map<PayloadId, PayloadId> kept, ids;
   for (const PayloadId id : live) {
     const auto place = places_.find(id);
     if (place == places_.end()) {
@@ -251,14 +277,15 @@ void PayloadDisk::Restart(io::MemoryDisk::CrashKind kind, const std::vector<Payl
     }
     places.push_back(place->second);
     kept.insert(*place);
+    ids[place->second] = id;
   }
   places_ = std::move(kept);
+  std::erase_if(extents_, [this](const auto& entry) { return !places_.contains(entry.first); });
   bool answered = false;
   store_->Recover(places, [&](absl::StatusOr<storage::StoreRecovery> found) {
     answered = true;
     if (!found.ok()) return alarm_(found.status().ToString());
-    for (const storage::LostPayload& lost : found->lost)
-      alarm_(absl::StrCat("a payload is named and lost: ", lost.why));
+    for (const storage::LostPayload& lost : found->lost) NoteLost(ids.at(lost.id), lost.why);
   });
   recovery_.RunAll();
   recovering_ = false;
@@ -270,7 +297,7 @@ void PayloadDisk::Restart(io::MemoryDisk::CrashKind kind, const std::vector<Payl
 
 void PayloadDisk::Trouble() {
   stats_.Count(Fault::kStoreTrouble);
-  switch (dice_.Below(4)) {
+  switch (dice_.Below(6)) {
     case 0:
       disk_->Hang();
       break;
@@ -283,6 +310,18 @@ void PayloadDisk::Trouble() {
                      .times = dice_.Between(1, 10),
                      .error = EIO});
       break;
+    case 3:
+      for (uint64_t flips = dice_.Between(10, 80); flips > 0; --flips) FlipStoredBit();
+      break;
+    case 4:
+      // One at a time: what is read again must be well then.
+      if (read_flips_) break;
+      read_flips_ = true;
+      stats_.Count(Fault::kReadFlip);
+      disk_->Inject({.what = What::kFlipBit,
+                     .operation = io::MemoryOperation::kRead,
+                     .skip = dice_.Below(5)});
+      break;
     default:
       disk_->Inject(
           {.what = What::kDelay, .times = UINT64_MAX, .delay_ms = dice_.Between(10, 4'000)});
@@ -293,7 +332,44 @@ void PayloadDisk::Trouble() {
   });
 }
 
+// Mostly of a record, or of anything before it in its file.
+void PayloadDisk::FlipStoredBit() {
+  if (extents_.empty()) return;
+  const auto payload =
+      std::next(extents_.begin(), static_cast<std::ptrdiff_t>(dice_.Below(extents_.size())));
+  if (payload->second.empty()) return;
+  const Extent& extent = payload->second[dice_.Below(payload->second.size())];
+  const Flip flip{extent.path, dice_.Between(dice_.OneIn(4) ? 0 : extent.begin, extent.end - 1),
+                  static_cast<uint32_t>(dice_.Below(8))};
+  if (!volume_->Find(flip.path)) return;  // it was lost with all else in its file
+  stats_.Count(Fault::kStoreFlip);
+  disk_->FlipStoredBit(flip.path, flip.offset, flip.bit);
+  flips_.push_back(flip);
+}
+
+bool PayloadDisk::Hurt(PayloadId id) const {
+  const auto extents = extents_.find(id);
+  if (extents == extents_.end()) return false;
+  for (const Extent& extent : extents->second) {
+    for (const Flip& flip : flips_) {
+      if (flip.path != extent.path) continue;
+      if (flip.offset < storage::kSegmentPage) return true;
+      if (flip.offset >= extent.begin && flip.offset < extent.end) return true;
+    }
+  }
+  return false;
+}
+
+void PayloadDisk::NoteLost(PayloadId id, const std::string& why) {
+  if (!Hurt(id)) {
+    return alarm_(absl::StrCat("payload ", id.value, " is lost, and no bit of it flipped: ", why));
+  }
+  stats_.Count(Fault::kStoreLost);
+  lost_(id);
+}
+
 void PayloadDisk::Heal() {
+  read_flips_ = false;
   volume_->bytes_max = kPlenty;
   disk_->Heal();
 }

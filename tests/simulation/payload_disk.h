@@ -34,16 +34,18 @@ class PayloadDisk {
  public:
   // Told what is wrong with a payload.
   using Alarm = std::function<void(const std::string& what)>;
+  // Told of a payload that cannot be read any more, for a bit of it was flipped.
+  using Lost = std::function<void(PayloadId id)>;
 
   PayloadDisk(const HistoryOptions& options, EventQueue* queue, Dice* dice, Stats* stats,
-              Observer* observer, Alarm alarm);
+              Observer* observer, Alarm alarm, Lost lost);
   ~PayloadDisk();
   PayloadDisk(const PayloadDisk&) = delete;
   PayloadDisk& operator=(const PayloadDisk&) = delete;
 
   // `done` when all of them are synced: nothing that names them may be logged before.
   void Write(const std::vector<PayloadId>& ids, std::function<void()> done);
-  // One after another. NotFound if one was freed meanwhile.
+  // One after another. NotFound if one was freed meanwhile; DataLoss after `lost` was told of one.
   void Read(std::vector<PayloadId> ids, std::function<void(absl::Status)> done);
   void Free(PayloadId id);
   void Cool(PayloadId id);
@@ -51,9 +53,10 @@ class PayloadDisk {
   const std::set<PayloadId>& writing() const { return writing_; }
 
   // The process ends, or the power fails; what was being written is gone. The next one must find
-  // all of `live`.
+  // all of `live`, but for what `lost` is told of.
   void Restart(io::MemoryDisk::CrashKind kind, const std::vector<PayloadId>& live);
-  // For a while the disk is slow, hangs, is full, or answers with errors.
+  // For a while the disk is slow, hangs, is full, or answers with errors; or a bit is flipped, in
+  // what is read once, or in what is stored.
   void Trouble();
   void Heal();
 
@@ -66,8 +69,20 @@ class PayloadDisk {
   void Put(const std::vector<PayloadId>& ids, std::shared_ptr<std::function<void()>> done);
   void Check(PayloadId id, storage::Parts parts, const storage::PayloadView& view);
   void Watch(uint64_t process, const io::MemoryAccess& access);
-  // Of the segments that hold a payload, by its place in the store.
-  std::vector<std::string> PathsOf(PayloadId place);
+  // A record, with its head.
+  struct Extent {
+    std::string path;
+    uint64_t begin = 0, end = 0;
+  };
+  // Of a payload's parts, by its place in the store.
+  std::vector<Extent> ExtentsOf(PayloadId place);
+  std::optional<storage::RecordHead> AddExtent(PayloadId place, std::vector<Extent>* extents);
+  void Stored(PayloadId id, PayloadId place);
+  void FlipStoredBit();
+  // Whether a flipped bit is reason enough to lose it: one of a record of its, or of the page by
+  // which a start knows the file.
+  bool Hurt(PayloadId id) const;
+  void NoteLost(PayloadId id, const std::string& why);
   static std::string BytesOf(PayloadId id);
   static uint64_t ColdBytesOf(PayloadId id);
 
@@ -77,6 +92,7 @@ class PayloadDisk {
   Stats& stats_;
   Observer* const observer_;
   const Alarm alarm_;
+  const Lost lost_;
   const std::shared_ptr<io::MemoryVolume> volume_ = std::make_shared<io::MemoryVolume>();
   io::ManualTime recovery_;  // goes on while the store is recovered, and the history stands still
   bool recovering_ = false;
@@ -84,7 +100,15 @@ class PayloadDisk {
   uint64_t troubles_ = 0;
   std::map<PayloadId, PayloadId> places_;  // in the store, of what is written and not freed
   std::set<PayloadId> writing_;
-  std::map<uint32_t, std::string> paths_;  // of segments, as they were created
+  std::map<uint32_t, std::string> paths_;             // of segments, as they were created
+  std::map<PayloadId, std::vector<Extent>> extents_;  // of what is in places_
+  struct Flip {
+    std::string path;
+    uint64_t offset = 0;
+    uint32_t bit = 0;
+  };
+  std::vector<Flip> flips_;  // of what is stored
+  bool read_flips_ = false;  // the next read, or one soon
   std::shared_ptr<int> life_;
   std::unique_ptr<io::MemoryDisk> disk_;
   std::unique_ptr<storage::SegmentStore> store_;

@@ -21,8 +21,9 @@ void Node::RestartOne() { Restart(dice_->Below(shards() + 2)); }
 
 void Node::Restart(uint64_t which) {
   stats_->Count(Fault::kRestart);
-  const bool damage = faults_ && options_.damage > 0 && dice_->OneIn(3);
+  bool damage = faults_ && options_.damage > 0 && dice_->OneIn(3);
   if (damage) DamageSome();
+  const size_t damaged = payloads_.damaged().size();
   const auto kind =
       dice_->OneIn(2) ? MachineDisk::CrashKind::kPower : MachineDisk::CrashKind::kProcess;
   bool flip = faults_ && dice_->Chance(options_.flip);
@@ -41,6 +42,7 @@ void Node::Restart(uint64_t which) {
     ending_ = false;
     CheckThatTheyFit();
     if (store_ != nullptr) RestartStore(kind == MachineDisk::CrashKind::kPower);
+    damage = damage || payloads_.damaged().size() > damaged;
   }
   for (auto& shard : shards_) shard->loop->Resend();
   ledger_->loop->Resend();

@@ -45,6 +45,9 @@ enum class Fault : uint8_t {
   kRewindRepeated,  // a request that was answered before
   kDiskTrouble,     // of a log
   kStoreTrouble,    // of the disk of payloads
+  kReadFlip,        // a bit of what a read of it brings
+  kStoreFlip,       // a bit of what it keeps
+  kStoreLost,       // a payload that it cannot read any more for that
   kLogFull,         // a request that waits for a log, or is refused
   kLogFailed,       // so that its machine ends
   kSnapshot,
