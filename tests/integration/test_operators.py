@@ -60,6 +60,9 @@ class Cluster:
     def address(self, node):
         return f"127.0.0.1:{self.port + 2 * (node - 1)}"
 
+    def addresses(self):
+        return ",".join(self.address(node) for node in self.up())
+
     def start(self):
         for program in [self.etcd, *self.nodes]:
             program.start()
@@ -79,7 +82,7 @@ class Cluster:
         self.nodes[node - 1].start()
 
     def run(self, *words, at=None, code=0, etcd=False):
-        to = ["--etcd", self.etcd_address] if etcd else ["--address", self.address(at or self.up()[0])]
+        to = ["--etcd", self.etcd_address] if etcd else ["--address", self.address(at) if at else self.addresses()]
         command = [str(BIN / "buffer-ctl"), *to, "--timeout", str(30 * SLOWNESS), *map(str, words)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, stdin=subprocess.DEVNULL)
         assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
@@ -90,7 +93,7 @@ class Cluster:
 
     def look(self, etcd=False):
         """The state that the coordinator has, and what the nodes say."""
-        to = ["--etcd", self.etcd_address] if etcd else ["--address", self.address(self.up()[0])]
+        to = ["--etcd", self.etcd_address] if etcd else ["--address", self.addresses()]
         command = [str(BIN / "buffer-ctl"), *to, "-o", "json", "nodes"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
         return json.loads(done.stdout) if done.returncode == 0 else None
@@ -138,6 +141,7 @@ def cluster(started):
     for node in range(1, len(started.nodes) + 1):
         if node not in started.up():
             started.revive(node)
+    await_that("a node answers", started.look)
     started.run("failover", "resume")
     for node in range(1, len(started.nodes) + 1):
         started.run("undrain", node)
