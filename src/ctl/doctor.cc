@@ -53,9 +53,12 @@ void LookAtEtcd(const NodeReport& report, Findings* all) {
   }
 }
 
-void LookAtPeers(const NodeReport& report, const std::set<uint32_t>& present, Findings* all) {
+// Nodes that follow speak to the one that leads, and to each other only while they hear none.
+void LookAtPeers(const NodeReport& report, const std::set<uint32_t>& present, uint32_t leader,
+                 Findings* all) {
   for (const v1::PeerState& peer : report.state->peers()) {
     if (peer.connected() || !present.contains(peer.node())) continue;
+    if (report.node != leader && peer.node() != leader) continue;
     all->push_back({Grave::kBad,
                     absl::StrCat("node ", report.node, " does not reach node ", peer.node(), " at ",
                                  peer.address()),
@@ -259,7 +262,7 @@ void LookAtNodes(const v1::OperatorState& state, const std::vector<NodeReport>& 
       continue;
     }
     LookAtEtcd(report, all);
-    LookAtPeers(report, present, all);
+    LookAtPeers(report, present, state.leader(), all);
     LookAtReplicas(report, all);
     LookAtDisks(report, all);
     LookAtLimits(report, all);
