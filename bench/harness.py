@@ -37,6 +37,7 @@ class Settings:
     seconds: float  # measured time of one run
     warm_up_seconds: float
     unix: bool  # over a unix socket instead of TCP
+    quick: bool = False  # few rounds, also where a measure has a number of its own
 
 
 @dataclasses.dataclass(frozen=True)

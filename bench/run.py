@@ -71,7 +71,7 @@ def main() -> int:
     quick = arguments.quick
     settings = Settings(programs=arguments.programs.resolve(), python=sys.executable, unix=arguments.unix,
                         rounds=3 if quick else arguments.rounds, seconds=1.0 if quick else arguments.seconds,
-                        warm_up_seconds=0.3 if quick else 0.5)
+                        warm_up_seconds=0.3 if quick else 0.5, quick=quick)
     programs = Programs(settings)
     results, problems = [], []
     print(f"{'measure':<36}{'value':>12} {'unit':<12}{'limit':>12}{'ratio':>8}  {'cpu':<20}{'bound':<16}")

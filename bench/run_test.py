@@ -11,6 +11,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import run  # noqa: E402
 from harness import NotBuilt, Programs, Settings  # noqa: E402
 from measures.base import Measure, PairedMeasure, Result  # noqa: E402
+from measures.cluster import longest_gap  # noqa: E402
 from measures.durable import PushDurable  # noqa: E402
 
 
@@ -138,3 +139,10 @@ def test_a_durable_push_is_held_to_the_lower_limit_of_each_round(tmp_path):
     assert result.ratio == pytest.approx(0.8)  # of 0.8, 0.9 and 0.6
     assert (result.value, result.limit) == (0.8, 1.0)
     assert result.command.startswith("bufferd --storage.directory=")
+
+
+def test_an_answer_that_was_under_way_does_not_end_a_standstill():
+    # A long pause before the moment does not count; the answer right after it was sent before.
+    events = [0.0, 5.0, 5.1, 5.21, 6.3, 6.4]
+    assert longest_gap(events, moment=5.2) == (5.21, 6.3)
+    assert longest_gap(events, moment=5.3) == (5.21, 6.3)

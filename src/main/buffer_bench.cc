@@ -5,6 +5,8 @@
 //   buffer-bench assign --batch 64 --tasks 100000 --lanes 8
 //   buffer-bench push --rollout_bytes 500000 --window 8 --channels 4
 //   buffer-bench fetch --tokens 65536 --window 4
+//   buffer-bench steady --target 127.0.0.1:7400,127.0.0.1:7401    a line for each event, until its
+//                                                                 standard input ends
 //
 // docs/benchmarks.md has the command of each figure.
 
@@ -14,10 +16,13 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -27,6 +32,7 @@
 #include "bench/load/limit_actor.h"
 #include "bench/load/load_client.h"
 #include "bench/load/script.h"
+#include "bench/load/steady.h"
 
 ABSL_FLAG(std::string, target, "127.0.0.1:7400", "server, host:port or unix:/path");
 ABSL_FLAG(int, channels, 1, "connections");
@@ -177,12 +183,36 @@ absl::Status RunFetch() {
                 }));
 }
 
+// "assignment 12.345678": what came, and when by the monotonic clock, in seconds.
+absl::Status RunSteady() {
+  auto steady = Steady::Open({.target = absl::GetFlag(FLAGS_target)});
+  if (!steady.ok()) return steady.status();
+  std::thread input([&] {
+    while (std::getchar() != EOF) {
+    }
+    (*steady)->Stop();
+  });
+  const absl::Status status = (*steady)->Run([](std::string_view what, int64_t at_ns) {
+    std::printf("%s %.6f\n", std::string(what).c_str(), static_cast<double>(at_ns) * 1e-9);
+    std::fflush(stdout);
+  });
+  if (!status.ok()) {
+    std::fprintf(stderr, "buffer-bench: %s\n", status.ToString().c_str());
+    std::_Exit(1);  // the other thread waits for its input
+  }
+  input.join();
+  return status;
+}
+
 int Main(int argc, char** argv) {
   absl::SetProgramUsageMessage(
       "buffer-bench SUBCOMMAND [flags]; \"buffer-bench help\" names the subcommands");
   const std::vector<char*> words = absl::ParseCommandLine(argc, argv);
-  const std::map<std::string, std::function<absl::Status()>> subcommands = {
-      {"limit", RunLimit}, {"assign", RunAssign}, {"push", RunPush}, {"fetch", RunFetch}};
+  const std::map<std::string, std::function<absl::Status()>> subcommands = {{"limit", RunLimit},
+                                                                            {"assign", RunAssign},
+                                                                            {"push", RunPush},
+                                                                            {"fetch", RunFetch},
+                                                                            {"steady", RunSteady}};
   if (words.size() == 2 && std::string(words[1]) == "help") {
     for (const auto& [name, run] : subcommands) std::puts(name.c_str());
     return 0;
