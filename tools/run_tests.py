@@ -7,6 +7,7 @@
     ./dev test sim --minutes 60 [--seed S]      the simulator for as long as you like
     ./dev test sim --cluster --minutes 60       the cluster's simulator; mutations --cluster: its mutations
     ./dev test crash --rounds 500 [--seed S]    kills of a loaded daemon
+    ./dev test chaos --rounds 200 [--seed S]    a loaded cluster whose nodes, etcd, network and disks fail; wants root
     ./dev test nfs [-- --case NAME]             a daemon whose store is on real NFS
     ./dev test examples                         the demo's parts, with torch
     ./dev test fuzz --seconds 60                libFuzzer, so long on each decoder

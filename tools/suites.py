@@ -282,6 +282,22 @@ def run_crash(context: Context) -> Result:
     return count_program(*context.run(command, environment, SUITE_TIMEOUT_S + 20 * context.rounds))
 
 
+CI_CHAOS = ["--rounds", "10", "--seed", "4"]
+
+
+def run_chaos(context: Context) -> Result:
+    """Faults of a real cluster under load. CI's share has a plan of its own; by hand it is a fresh one, whose seed replays."""
+    result = build(context, "release", ["bufferd"])
+    if result.failed:
+        return result
+    options = ["--rounds", str(context.rounds), *(["--seed", context.seed] if context.seed else [])]
+    command = [sys.executable, "tests/chaos/main.py", *(options if context.by_hand else CI_CHAOS), *context.extra]
+    environment = {"FOREBAY_BIN": str(context.tree("release") / "bin"), "PYTHONPATH": str(context.root / "python")}
+    result = pytest(dataclasses.replace(context, extra=[]), ["tests/chaos"])
+    result.add(count_program(*context.run(command, environment, SUITE_TIMEOUT_S + 60 * context.rounds)))
+    return result
+
+
 def run_nfs(context: Context) -> Result:
     """The daemon in a virtual machine, with its store on a real NFS server."""
     result = build(context, "release", ["bufferd", "buffer-ctl"])
@@ -379,6 +395,7 @@ SUITES: dict[str, Callable[[Context], Result]] = {
     "integration": run_integration,
     "examples": run_examples,
     "crash": run_crash,
+    "chaos": run_chaos,
     "nfs": run_nfs,
     "sim": run_sim,
     "fuzz": run_fuzz,
@@ -386,7 +403,7 @@ SUITES: dict[str, Callable[[Context], Result]] = {
     "tsan": run_tsan,
 }
 # CI's share in its order: first what wants the machine for itself, then what shares it with five minutes of simulation.
-QUIET = ["tidy", "unit", "transcripts", "simulation", "mutations", "python", "integration", "crash"]
+QUIET = ["tidy", "unit", "transcripts", "simulation", "mutations", "python", "integration", "crash", "chaos"]
 # asan and tsan run by hand, and before a release: whole builds of their own, which take longer than all the rest together. So
 # does nfs: it wants root, and its emulated machine misses its deadlines where the processors are busy. And examples: torch is
 # larger than all that the other suites install.

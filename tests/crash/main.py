@@ -21,7 +21,8 @@ import sys
 import tempfile
 import time
 
-sys.path[:0] = [str(pathlib.Path(__file__).parent)]
+HERE = pathlib.Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "workload")]
 import forebay as fb  # noqa: E402
 from daemon import Daemon, StartFailed  # noqa: E402
 from holder import Holder  # noqa: E402

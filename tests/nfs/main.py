@@ -19,7 +19,7 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "crash")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "crash"), str(HERE.parent / "workload")]
 import initramfs  # noqa: E402
 from cases import CASES  # noqa: E402
 from lab import Lab  # noqa: E402

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any
 
-sys.path.append(str(pathlib.Path(__file__).parents[1] / "crash"))
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "workload"))
 import forebay as fb  # noqa: E402
 from content import reward_of, rollout, tag_of, task, wrong_column  # noqa: E402
 from journal import Journal, Pushed  # noqa: E402

@@ -34,6 +34,7 @@ class Load:
         self._actors: list[Any] = []
         self._runs: list[fb.Run] = []
         self._batches: list[tuple[str, list[dict[str, Any]]]] = []
+        self._starts = 0
         self.admin = self._connect()
 
     def _connect(self) -> fb.Run:
@@ -53,6 +54,11 @@ class Load:
         self._add_tasks(EVAL, range(EVAL_TASKS))
 
     def start(self) -> None:
+        """Also again after `stop`: other clients of the same run."""
+        self._starts += 1
+        self._stop.clear()
+        self._stop_actors.clear()
+        self._threads, self._actors = [], []
         for number in range(ACTORS):
             run = self._connect()
             actor = run.sync.actor(f"actor-{number}", sources=[TRAIN, EVAL], slots=SLOTS, loads_any_version=True, handle_sigterm=False)
@@ -65,7 +71,7 @@ class Load:
         self._spawn("groups", self._push_groups, self._connect(), self._rng("groups"))
 
     def _rng(self, *parts: Any) -> random.Random:
-        return random.Random(f"{self._seed}/{parts}")
+        return random.Random(f"{self._seed}/{self._starts}/{parts}")
 
     def _spawn(self, name: str, work: Callable[..., None], *arguments: Any, stop: threading.Event | None = None) -> None:
         """Runs `work` again and again; nothing that happens to the daemon may raise in it."""
@@ -93,6 +99,9 @@ class Load:
         self._join([t for t in self._threads if t.name == "actor"])
         for actor in self._actors:
             actor.close(20.0)
+        for run in self._runs[1:]:
+            run.close(5.0)
+        del self._runs[1:]
 
     def _join(self, threads: list[threading.Thread]) -> None:
         deadline = time.monotonic() + 90
