@@ -25,6 +25,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "workload")]
 import forebay as fb  # noqa: E402
 from cluster import Cluster, NotInTime  # noqa: E402
 from faults import Faults  # noqa: E402
+from history import Final, History, violations  # noqa: E402
 from holder import Holder  # noqa: E402
 from journal import Journal  # noqa: E402
 from load import Load  # noqa: E402
@@ -35,6 +36,7 @@ ROUNDS_PER_RUN = 5
 PROGRESS_S, PROGRESS_STEPS = 45.0, 2
 FAULTS_MAX = 2
 HAND_OVER_SHARE = 0.5
+LEASE_S = 20.0  # leases are of 30 s at least, and clients renew each second
 OWN_NAMESPACES = "FOREBAY_CHAOS_NAMESPACES"
 
 
@@ -44,7 +46,7 @@ class Chaos:
     def __init__(self, binary: str, folder: pathlib.Path, seed: str, rounds: int, only: list[str]) -> None:
         self.rng = random.Random(seed)
         self.journal = Journal()
-        self.rounds, self._only = rounds, only
+        self.rounds, self.folder, self._only = rounds, folder, only
         self.etcd_members = self.rng.choice([1, 3])
         self.config = {
             "shards": str(self.rng.choice([1, 2])),
@@ -86,6 +88,7 @@ class Chaos:
             for node in self.cluster.nodes:
                 node.process.kill()
             self.cluster.keep_disks()
+            self.journal.calls.save(self.folder / "calls.jsonl")
         self.cluster.close()
         self.network.close()
 
@@ -142,6 +145,9 @@ class Chaos:
         self.journal.check("at_rest", not facts.pushing, f"{len(facts.pushing)} pushes were never answered")
         with Look(self.cluster.seeds, self.journal, facts) as look:
             look.check_all()
+            final = Final(look.held, look.dropped)
+        for rule, found in violations(History(self.journal.calls.all(), LEASE_S, final)).items():
+            self.journal.check(rule, not found, f"{len(found)} times: {'; '.join(found[:3])}")
 
     def _look_at_another_leader(self) -> None:
         """What a follower has made of the same log."""

@@ -5,9 +5,11 @@ It speaks the wire's messages, since the package hides repetitions from its user
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import forebay as fb
+from calls import OK, REFUSED, Call
 from content import reward_of, rollout
 from forebay._connection import random_id
 from forebay._messages import actor as wire
@@ -41,7 +43,9 @@ class Holder:
         self._asked = wire.AcquireRequest(
             session=self._session, request_id=self._request_id, max=HELD_LEASES, sources=[TRAIN], wait_ms=2000
         )
+        begin = time.monotonic()
         self._held = list(self._call("Acquire", self._asked, wire.AcquireResponse).assignments)
+        self._record("grant", begin, self._held)
 
     def check(self) -> None:
         """After the restart: the same answer, leases that go on, pushes that are taken once."""
@@ -67,10 +71,18 @@ class Holder:
         request = wire.RenewRequest(
             session=self._session, attempt_ids=[a.attempt_id for a in self._held], tokens=[a.token for a in self._held]
         )
+        begin = time.monotonic()
         answer = self._call("Renew", request, wire.RenewResponse)
+        actions = answer.actions or [wire.LEASE_ACTION_CONTINUE] * len(self._held)
+        go_on = [a for a, action in zip(self._held, actions, strict=True) if action == wire.LEASE_ACTION_CONTINUE]
+        self._record("renew", begin, go_on)
         # Also a task that failed too often: then the run goes on without it.
         lost = [r for r in answer.reasons if r not in ("", "too_stale", "group_done", "task_removed")]
         self._journal.check("leases_go_on", not lost, f"renewals were answered {lost}")
+
+    def _record(self, kind: str, begin: float, assignments: list[Any]) -> None:
+        end = time.monotonic()
+        self._journal.calls.add([Call("holder", kind, begin, end, OK, attempt=a.attempt_id, lease=lease_of(a)) for a in assignments])
 
     def _send(self, a: Any, tag: int, version: int) -> Any:
         header, parts = rollout(tag, version)._encode(a.branch, {"reward": reward_of(tag)})
@@ -86,7 +98,10 @@ class Holder:
         tag = self._journal.tag()
         with self._journal as facts:
             facts.pushing[tag] = Pushed(TRAIN, a.attempt_id, a.external_id)
-        result = self._send(a, tag, a.version)
+        with self._journal.calls.record("push", tag=tag, attempt=a.attempt_id, lease=lease_of(a)) as call:
+            result = self._send(a, tag, a.version)
+            refused = isinstance(result, fb.ForebayError)
+            call.outcome, call.result = (REFUSED, type(result).__name__) if refused else (OK, result.name.lower())
         taken = result is fb.PushResult.ACCEPTED or result is fb.PushResult.DUPLICATE
         self._journal.check("leases_go_on", not isinstance(result, fb.LeaseLost), f"a push was answered with {result!r}")
         if not taken:
@@ -106,6 +121,11 @@ class Holder:
     def close(self) -> None:
         for a in self._held:
             request = wire.ReleaseRequest(session=self._session, attempt_ids=[a.attempt_id], tokens=[a.token])
-            self._call("Release", request, wire.ReleaseResponse)
+            with self._journal.calls.record("give_back", attempt=a.attempt_id, lease=lease_of(a)):
+                self._call("Release", request, wire.ReleaseResponse)
         self._pusher.close()
         self.run.close(1.0)
+
+
+def lease_of(a: Any) -> str:
+    return f"{a.attempt_id:x}/{a.token:x}"

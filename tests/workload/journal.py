@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from calls import Calls
+
 
 @dataclass
 class Pushed:
@@ -63,12 +65,14 @@ class Facts:
     changing: set[str] = field(default_factory=set)  # sources whose settings are in doubt
     evals: dict[int, Any] = field(default_factory=dict)  # complete results by run
     groups: list[tuple[Any, list[int], int]] = field(default_factory=list)  # pushed whole: header, tags, session
+    trained_sources: tuple[str, ...] = ()  # that steps take from
 
 
 class Journal:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self.facts = Facts()
+        self.calls = Calls()
         self.failures: list[str] = []
         self.checked: dict[str, int] = {}
         self.failed_checks: set[str] = set()

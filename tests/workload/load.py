@@ -13,20 +13,23 @@ from typing import Any
 
 import forebay as fb
 import numpy as np
+from calls import OK, Call
 from content import digest, eval_reward, reward_of, rollout, tag_of, task, task_number, wrong_column, wrong_partial
 from forebay import _group
 from forebay._messages import actor as actor_wire
 from journal import Journal, Pushed, SealedStep
 
-TRAIN, EVAL, OFFLINE = "math", "held-out", "offline"
+TRAIN, EVAL, OFFLINE, NATIVE = "math", "held-out", "offline", "native"  # the last for clients in C++, if there are any
 GROUP_SIZE, STEP_GROUPS, MAX_LAG = 4, 8, 12
 TASKS_AT_FIRST, TASKS_AT_ONCE, EVAL_TASKS, EVAL_ATTEMPTS = 200, 20, 6, 2
+NATIVE_TASKS = 2000
 ACTORS, THREADS_PER_ACTOR, SLOTS = 3, 3, 6
 CALL_TIMEOUT_S = 60.0
+ABORT_SHARE, CHECKPOINT_SHARE = 0.05, 0.1
 
 
 class Load:
-    def __init__(self, target: str, journal: Journal, seed: int, ahead: int) -> None:
+    def __init__(self, target: str, journal: Journal, seed: int, ahead: int, native: bool = False) -> None:
         self._target, self.journal, self._seed, self._ahead = target, journal, seed, ahead
         self._stop = threading.Event()
         self._stop_actors = threading.Event()
@@ -35,6 +38,7 @@ class Load:
         self._runs: list[fb.Run] = []
         self._batches: list[tuple[str, list[dict[str, Any]]]] = []
         self._starts = 0
+        journal.facts.trained_sources = (TRAIN, OFFLINE, NATIVE) if native else (TRAIN, OFFLINE)
         self.admin = self._connect()
 
     def _connect(self) -> fb.Run:
@@ -50,6 +54,9 @@ class Load:
         self._add_source(TRAIN, group_size=GROUP_SIZE, max_lag=MAX_LAG, order="shuffled", keep_equal_rewards=True, reward_timeout_s=20, **lease)
         self._add_source(OFFLINE, group_size=GROUP_SIZE, max_lag=MAX_LAG, paused=True)
         self._add_source(EVAL, purpose="eval", group_size=1, **lease)
+        for name in self.journal.facts.trained_sources[2:]:
+            self._add_source(name, group_size=2, max_lag=MAX_LAG, order="shuffled", keep_equal_rewards=True, reward_timeout_s=20, **lease)
+            self._add_tasks(name, range(NATIVE_TASKS))
         self._add_tasks(TRAIN, range(TASKS_AT_FIRST))
         self._add_tasks(EVAL, range(EVAL_TASKS))
 
@@ -160,9 +167,12 @@ class Load:
     # ---- actors
 
     def _act(self, run: fb.Run, actor: Any, rng: random.Random) -> None:
+        begin = time.monotonic()
         a = actor.next(timeout=0.5)
         if a is None:
             return
+        under = {"attempt": a.id, "lease": lease_of(a)}
+        self.journal.calls.add([Call(client_name(), "grant", begin, time.monotonic(), OK, **under)])
         self.journal.check("task_contents", a.task == task(a.source, task_number(a.task_id)), f"of {a.source}/{a.task_id}")
         if rng.random() < 0.3:
             a.cancelled.wait_blocking(rng.uniform(0.0, 1.5))
@@ -173,17 +183,19 @@ class Load:
                 self._answer(run, a, rng)
 
     def _answer_eval(self, a: Any) -> None:
-        a.push(rollout(self.journal.tag(), a.version.number), reward=eval_reward(a.task_id, a.attempt))
+        tag = self.journal.tag()
+        with self.journal.calls.record("push", attempt=a.id, lease=lease_of(a)) as call:
+            call.result = a.push(rollout(tag, a.version.number), reward=eval_reward(a.task_id, a.attempt)).name.lower()
         with self.journal as facts:
             facts.evaluated += 1
 
     def _answer(self, run: fb.Run, a: Any, rng: random.Random) -> None:
         self._check_partial(a)
         kind = rng.random()
-        if kind < 0.03:
-            return a.fail("a die fell so")
+        under = {"attempt": a.id, "lease": lease_of(a)}
         if kind < 0.08:
-            return a.release()
+            with self.journal.calls.record("give_back", **under):
+                return a.fail("a die fell so") if kind < 0.03 else a.release()
         tag = self.journal.tag()
         version = min(a.version.number, a.partial.versions[0][1]) if a.partial is not None else a.version.number
         made = rollout(tag, version)
@@ -193,7 +205,9 @@ class Load:
             facts.pushing[tag] = Pushed(TRAIN, a.id, a.task_id)
         try:
             late_reward = rng.random() < 0.2
-            result = a.push(made) if late_reward else a.push(made, reward=reward_of(tag))
+            with self.journal.calls.record("push", tag=tag, **under) as call:
+                result = a.push(made) if late_reward else a.push(made, reward=reward_of(tag))
+                call.result = result.name.lower()
         except (fb.Stale, fb.LeaseLost) as error:
             # What is refused as stale is handed out again: asked once more, its lease is gone.
             with self.journal as facts:
@@ -207,7 +221,9 @@ class Load:
             return
         self.journal.accepted([tag])
         if late_reward:
-            outcome = run.set_reward(a, reward_of(tag)).result(CALL_TIMEOUT_S)
+            with self.journal.calls.record("reward", tag=tag, **under) as call:
+                outcome = run.set_reward(a, reward_of(tag)).result(CALL_TIMEOUT_S)
+                call.result = outcome.name.lower()
             good = (fb.PushResult.ACCEPTED, fb.PushResult.DUPLICATE, fb.PushResult.LATE)
             self.journal.check("late_reward", outcome in good, f"was answered with {outcome}")
 
@@ -226,7 +242,8 @@ class Load:
         with self.journal as facts:
             facts.partials[a.id] = (tag, version)
         try:
-            taken = a.save_partial(made) is not fb.PushResult.LATE
+            with self.journal.calls.record("give_back", attempt=a.id, lease=lease_of(a)):
+                taken = a.save_partial(made) is not fb.PushResult.LATE
         except fb.Stale:
             taken = False
         except fb.LeaseLost:
@@ -241,10 +258,12 @@ class Load:
         with self.journal as facts:
             facts.attaching = True
         trainer = run.trainer(
-            groups=STEP_GROUPS, token_budget=4096, mini_batches=2, ahead=self._ahead, sources=[TRAIN, OFFLINE],
+            groups=STEP_GROUPS, token_budget=4096, mini_batches=2, ahead=self._ahead, sources=list(self.journal.facts.trained_sources),
             columns=("tokens", "loss_mask", "logprobs", "text"), prefetch_bytes=8 << 20, step_timeout=120,
         )  # fmt: skip
-        trainer.__enter__()
+        with self.journal.calls.record("attach") as call:
+            trainer.__enter__()
+            call.generation = trainer.generation
         with self.journal as facts:
             facts.attaching, facts.generation = False, trainer.generation
             newest = max(facts.committed, default=0)
@@ -275,8 +294,12 @@ class Load:
                 self.journal.check("plan_stays", before.plan_hash == sealed.plan_hash, f"of step {step.number} changed")
                 sealed.digests, sealed.tags, sealed.put = before.digests, before.tags, before.put
             facts.sealed = sealed
+        at = {"branch": step.next_version.branch, "step": step.number, "revision": step.revision, "generation": trainer.generation}
+        self.journal.calls.add([Call(client_name(), "open", time.monotonic(), time.monotonic(), OK, plan=step.plan_hash, **at)])
         for mb in step:
             self._check(step, sealed, mb)
+        if rng.random() < ABORT_SHARE:
+            return self._abort(step, at)
         if rng.random() < 0.3:
             for mb in step:
                 self._put(step, sealed, mb)
@@ -290,10 +313,22 @@ class Load:
             self._stop.wait(rng.uniform(0.5, 2.0))  # rollouts pile up meanwhile, more than memory holds
         with self.journal as facts:
             facts.committing, facts.floor = sealed, step.next_version.number
-        version = step.commit()
+        with self.journal.calls.record("commit", plan=step.plan_hash, **at):
+            version = step.commit()
         self.journal.commit_acknowledged(sealed)
         self._publish(trainer, version)
+        if rng.random() < CHECKPOINT_SHARE:
+            covered = trainer.checkpoint()
+            self.journal.check("checkpoint", covered >= step.number, f"covers {covered} after step {step.number}")
         return True
+
+    def _abort(self, step: Any, at: dict[str, int]) -> bool:
+        """Its groups are served again, in another revision; the trainer begins anew."""
+        with self.journal as facts:
+            facts.sealed = None
+        with self.journal.calls.record("abort", **at):
+            step.abort("a die fell so")
+        return False
 
     def _check(self, step: Any, sealed: SealedStep, mb: fb.MicroBatch) -> None:
         place = (mb.mini_batch, mb.index)
@@ -310,6 +345,9 @@ class Load:
             same = mb.columns["old_logprobs"].tobytes() == sealed.put[place]
             self.journal.check("put_columns", same, f"{where}: old_logprobs are not what was put")
         tags = [tag_of(mb.sequence("tokens", index)) for index in range(len(mb))]
+        now = time.monotonic()
+        at = {"step": step.number, "revision": step.revision, "branch": step.next_version.branch}
+        self.journal.calls.add([Call(client_name(), "fetch", now, now, OK, place=list(place), digest=found, tags=tags, **at)])
         with self.journal:
             sealed.digests[place], sealed.tags[place] = found, tags
 
@@ -326,7 +364,8 @@ class Load:
         with self.journal as facts:
             facts.publishing = version.number
         trainer.announce(version, where=f"/weights/{version}")
-        trainer.publish(version, where=f"/weights/{version}")
+        with self.journal.calls.record("publish", version=version.number, branch=version.branch):
+            trainer.publish(version, where=f"/weights/{version}")
         with self.journal as facts:
             facts.published, facts.publishing = version.number, None
 
@@ -353,7 +392,9 @@ class Load:
         header = actor_wire.GroupHeader(source=OFFLINE, external_id=item["id"], payload=repr(item).encode())
         session = run.sync._any_keeper().session
         try:
-            push_group(run, session, header, tags, published)
+            with self.journal.calls.record("push_group", tags=tags) as call:
+                push_group(run, session, header, tags, published)
+                call.result = "accepted"
         except fb.Stale:
             with self.journal as facts:
                 for tag in tags:
@@ -363,6 +404,15 @@ class Load:
         with self.journal as facts:
             facts.groups.append((header, tags, published))
         self._stop.wait(rng.uniform(0.3, 1.0))
+
+
+def lease_of(a: Any) -> str:
+    return f"{a.id:x}/{a._lease.assignment.token:x}"
+
+
+def client_name() -> str:
+    thread = threading.current_thread()
+    return f"{thread.name}-{thread.native_id}"
 
 
 def push_group(run: fb.Run, session: int, header: Any, tags: list[int], version: int) -> list[fb.PushResult]:

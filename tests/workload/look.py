@@ -17,7 +17,7 @@ from forebay._messages import admin as admin_wire
 from forebay._messages import trainer as wire
 from forebay._status import eval_result_of
 from journal import Facts, Journal, SealedStep
-from load import EVAL, GROUP_SIZE, OFFLINE, TRAIN, push_group
+from load import EVAL, GROUP_SIZE, OFFLINE, push_group
 
 ADMIN, TRAINER = "/forebay.v1.AdminService/", "/forebay.v1.TrainerService/"
 CALL_TIMEOUT_S = 20.0
@@ -28,6 +28,8 @@ class Look:
     def __init__(self, target: str, journal: Journal, facts: Facts) -> None:
         self._journal, self._facts = journal, facts
         self.run = fb.connect(target, timeout=CALL_TIMEOUT_S)
+        self.held: set[int] = set()  # tags, as check_rollouts found
+        self.dropped = 0
         self._connection: Connection = self.run._connection
 
     def __enter__(self) -> Look:
@@ -95,9 +97,11 @@ class Look:
         self._await_commits(len(trained))
         listed = self._rollouts()
         sources = self.run.sources()
-        for source in (TRAIN, OFFLINE):
+        for source in facts.trained_sources:
             held = self._held_tags(source, [r for r in listed if r.source == source])
             self._balance(sources[source], source, held, trained)
+            self.held |= held
+            self.dropped += sum(sources[source].dropped.values())
         ids = collections.Counter(r.rollout_id for r in listed)
         self._check("held_once", not [i for i, n in ids.items() if n > 1], "a rollout is listed twice")
 
@@ -106,7 +110,7 @@ class Look:
         deadline = time.monotonic() + SETTLE_S
         while time.monotonic() < deadline:
             sources = self.run.sources()
-            if sum(sources[source].trained for source in (TRAIN, OFFLINE)) >= trained:
+            if sum(sources[source].trained for source in self._facts.trained_sources) >= trained:
                 return
             time.sleep(0.02)  # poll: until the shards have heard of the last commit
 
