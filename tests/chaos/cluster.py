@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import time
+import urllib.request
 from collections.abc import Callable
 from typing import Any
 
@@ -78,6 +79,17 @@ class Cluster:
         command = self.network.within(name, [binary, *(f"--{key}={value}" for key, value in all_config.items())])
         process = Process(name, command, self.folder / f"{name}.log")
         return Node(number, address, process, disk)
+
+    def etcd_leader(self) -> int | None:
+        """The member that leads the others, as it says itself."""
+        for index, address in enumerate(self.etcd_addresses):
+            try:
+                with urllib.request.urlopen(f"http://{address}:{ETCD_PORT}/metrics", timeout=ASK_S) as page:
+                    if b"\netcd_server_is_leader 1\n" in page.read():
+                        return index
+            except OSError:
+                continue
+        return None
 
     @property
     def seeds(self) -> str:

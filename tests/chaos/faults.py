@@ -139,7 +139,9 @@ class Faults:
     # ---- etcd
 
     def _etcd(self) -> Process:
-        return self._rng.choice(self._cluster.etcd)
+        """Its leader mostly, else any member."""
+        leader = self._cluster.etcd_leader() if self._rng.random() < 0.7 else None
+        return self._rng.choice(self._cluster.etcd) if leader is None else self._cluster.etcd[leader]
 
     def kill_etcd(self) -> None:
         member = self._etcd()

@@ -19,6 +19,7 @@ import shutil
 import sys
 import tempfile
 import time
+import traceback
 
 HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "workload")]
@@ -30,6 +31,7 @@ from holder import Holder  # noqa: E402
 from journal import Journal  # noqa: E402
 from load import Load  # noqa: E402
 from look import Look  # noqa: E402
+from native import Native  # noqa: E402
 from network import Network  # noqa: E402
 
 ROUNDS_PER_RUN = 5
@@ -43,7 +45,7 @@ OWN_NAMESPACES = "FOREBAY_CHAOS_NAMESPACES"
 class Chaos:
     """One run of the system, and its rounds."""
 
-    def __init__(self, binary: str, folder: pathlib.Path, seed: str, rounds: int, only: list[str]) -> None:
+    def __init__(self, programs: pathlib.Path, folder: pathlib.Path, seed: str, rounds: int, only: list[str]) -> None:
         self.rng = random.Random(seed)
         self.journal = Journal()
         self.rounds, self.folder, self._only = rounds, folder, only
@@ -56,8 +58,9 @@ class Chaos:
             "renew.interval_ms": "1000",
         }
         self.network = Network()
-        self.cluster = Cluster(self.network, binary, folder, self.etcd_members, self.config)
+        self.cluster = Cluster(self.network, str(programs / "bufferd"), folder, self.etcd_members, self.config)
         self.load: Load | None = None
+        self.native = Native(programs, folder, self.cluster.seeds, self.journal)
         self.totals = {"kills": 0, "freezes": 0, "cuts": 0}
         self._plan: list[str] = []  # kinds of faults, in a shuffled order
 
@@ -67,7 +70,7 @@ class Chaos:
         print(f"-- etcd={self.etcd_members} {settings}", flush=True)
         try:
             self.cluster.start()
-            self.load = Load(self.cluster.seeds, self.journal, self.rng.getrandbits(32), self.rng.choice([0, 1]))
+            self.load = Load(self.cluster.seeds, self.journal, self.rng.getrandbits(32), self.rng.choice([0, 1]), True)
             self.load.prepare()
             for number in range(self.rounds):
                 self._round(number)
@@ -77,6 +80,8 @@ class Chaos:
             self.journal.check("in_time", False, str(error))
         except fb.ForebayError as error:
             self.journal.check("answers", False, f"{type(error).__name__}: {error}")
+        except Exception:  # whatever it is, the folder is kept, and the next run has a cluster of its own
+            self.journal.check("round", False, traceback.format_exc())
         finally:
             self._close()
         return not self.journal.failures
@@ -84,6 +89,7 @@ class Chaos:
     def _close(self) -> None:
         if self.load is not None:
             self.load.abandon()
+        self.native.kill()
         if self.journal.failures:
             for node in self.cluster.nodes:
                 node.process.kill()
@@ -105,6 +111,7 @@ class Chaos:
         begin = time.monotonic()
         assert self.load is not None
         self.load.start()
+        self.native.start()
         holder = Holder(self.cluster.seeds, self.journal)
         holder.take_leases()
         faults = Faults(self.cluster, self.rng)
@@ -120,6 +127,7 @@ class Chaos:
         holder.close()
         self.load.repeat_tasks(self.load.admin, self.rng)
         self.load.stop()
+        self.native.stop()
         self._look()
         if self.rng.random() < HAND_OVER_SHARE:
             self._look_at_another_leader()
@@ -171,9 +179,9 @@ def enter_namespaces() -> None:
     os.execvpe(command[0], command, {**os.environ, OWN_NAMESPACES: "1"})
 
 
-def find_bufferd() -> str:
-    folder = os.environ.get("FOREBAY_BIN") or str(pathlib.Path(__file__).resolve().parents[2] / "build" / "release" / "bin")
-    return os.path.join(folder, "bufferd")
+def programs() -> pathlib.Path:
+    folder = os.environ.get("FOREBAY_BIN")
+    return pathlib.Path(folder) if folder else HERE.parents[1] / "build" / "release" / "bin"
 
 
 def main() -> int:
@@ -197,7 +205,7 @@ def main() -> int:
             continue
         folder = pathlib.Path(tempfile.mkdtemp(prefix="forebay-chaos-"))
         rounds = min(ROUNDS_PER_RUN, arguments.rounds - first)
-        chaos = Chaos(find_bufferd(), folder, f"{seed}/{first}", rounds, arguments.fault)
+        chaos = Chaos(programs(), folder, f"{seed}/{first}", rounds, arguments.fault)
         good = chaos.run()
         for name, count in chaos.journal.checked.items():
             checked[name] = checked.get(name, 0) + count

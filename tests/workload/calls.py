@@ -27,6 +27,7 @@ class Call:
     outcome: str = UNKNOWN  # ok, refused; unknown: it may or may not have taken effect
     result: str = ""  # of what is ok: "accepted", "duplicate", "late", "committed", "repeated", ...
     attempt: int = 0
+    task: str = ""
     lease: str = ""  # the same for all calls under one lease, and for no others
     tag: int = 0  # of a rollout
     branch: int = 0

@@ -12,10 +12,32 @@ import numpy as np
 PROMPT_TOKENS = 4
 TEXT_BYTES_LOG2 = (8, 21)  # of a rollout: 256 bytes to 2 MiB, most of them small
 PASS_SHARE = 0.5
+NATIVE_TAG = 1 << 63  # of rollouts that clients in C++ make
+
+
+def native_arrays(tag: int) -> dict[str, Any]:
+    """As tests/chaos/actor_main.cc makes them."""
+
+    def mix(indices: Any) -> Any:  # splitmix64
+        z = np.uint64(tag) + (indices + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+    first = int(mix(np.zeros(1, np.uint64))[0])
+    count, size = 32 + first % 480, 256 << (first >> 32) % 10
+    tokens = (mix(np.arange(1, count + 1, dtype=np.uint64)) & np.uint64(0x7FFFFFFF)).astype(np.uint32)
+    logprobs = np.float32(-0.25) * (tokens % np.uint32(17)).astype(np.float32)
+    tokens[0], tokens[1] = tag & 0xFFFFFFFF, tag >> 32
+    at = np.arange(size)
+    text = (tokens[at % count] + (at // count).astype(np.uint32)).astype(np.uint8)
+    return {"tokens": tokens, "logprobs": logprobs, "text": text.tobytes()}
 
 
 def rollout_arrays(tag: int) -> dict[str, Any]:
     """The columns of the rollout named `tag`, which its first two tokens spell."""
+    if tag & NATIVE_TAG:
+        return native_arrays(tag)
     rng = np.random.default_rng(tag)
     count = int(rng.integers(32, 1024))
     tokens = rng.integers(0, 1 << 31, count, np.uint32)
