@@ -287,7 +287,7 @@ CI_CHAOS = ["--rounds", "10", "--seed", "4"]
 
 def run_chaos(context: Context) -> Result:
     """Faults of a real cluster under load. CI's share has a plan of its own; by hand it is a fresh one, whose seed replays."""
-    result = build(context, "release", ["bufferd", "chaos_actor"])
+    result = build(context, "release", ["bufferd", "chaos_actor", "chaos_clock"])
     if result.failed:
         return result
     options = ["--rounds", str(context.rounds), *(["--seed", context.seed] if context.seed else [])]

@@ -12,7 +12,7 @@ import forebay as fb
 import grpc
 from forebay._messages import cluster as wire
 from network import Network
-from processes import ETCD_PEER_PORT, ETCD_PORT, GRPC_PORT, HTTP_PORT, Disk, Process
+from processes import ETCD_PEER_PORT, ETCD_PORT, GRPC_PORT, HTTP_PORT, Clock, Disk, Process
 
 NODES = 3
 ASK_S, LOOK_S = 0.5, 0.05
@@ -26,8 +26,8 @@ class NotInTime(Exception):
 
 
 class Node:
-    def __init__(self, number: int, address: str, process: Process, disk: Disk) -> None:
-        self.number, self.address, self.process, self.disk = number, address, process, disk
+    def __init__(self, number: int, address: str, process: Process, disk: Disk, clock: Clock) -> None:
+        self.number, self.address, self.process, self.disk, self.clock = number, address, process, disk, clock
         self.target = f"{address}:{GRPC_PORT}"
         options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 300), ("grpc.enable_http_proxy", 0)]
         self._channel = grpc.insecure_channel(self.target, options)
@@ -45,11 +45,11 @@ class Node:
 
 
 class Cluster:
-    def __init__(self, network: Network, binary: str, folder: pathlib.Path, etcd_members: int, config: dict[str, str]) -> None:
+    def __init__(self, network: Network, programs: pathlib.Path, folder: pathlib.Path, etcd_members: int, config: dict[str, str]) -> None:
         self.network, self.folder = network, folder
         self.etcd_addresses = [network.host(f"etcd-{i}", 101 + i) for i in range(etcd_members)]
         self.etcd = [self._member(i) for i in range(etcd_members)]
-        self.nodes = [self._node(number, binary, config) for number in range(1, NODES + 1)]
+        self.nodes = [self._node(number, programs, config) for number in range(1, NODES + 1)]
         self.epochs: set[int] = set()  # of all reigns that were seen
 
     def _member(self, index: int) -> Process:
@@ -66,7 +66,7 @@ class Cluster:
         name = f"etcd-{index}"
         return Process(name, self.network.within(name, command), self.folder / f"{name}.log")
 
-    def _node(self, number: int, binary: str, config: dict[str, str]) -> Node:
+    def _node(self, number: int, programs: pathlib.Path, config: dict[str, str]) -> Node:
         name = f"node-{number}"
         address = self.network.host(name, number)
         disk = Disk(self.folder / name, DISK_SIZE)
@@ -76,9 +76,10 @@ class Cluster:
             "cluster.etcd": ",".join(f"{a}:{ETCD_PORT}" for a in self.etcd_addresses), "cluster.node": str(number),
             "cluster.advertise": f"{address}:{GRPC_PORT}", **config,
         }  # fmt: skip
-        command = self.network.within(name, [binary, *(f"--{key}={value}" for key, value in all_config.items())])
-        process = Process(name, command, self.folder / f"{name}.log")
-        return Node(number, address, process, disk)
+        command = self.network.within(name, [str(programs / "bufferd"), *(f"--{key}={value}" for key, value in all_config.items())])
+        clock = Clock(programs / "chaos_clock.so", self.folder / f"{name}.clock")
+        process = Process(name, command, self.folder / f"{name}.log", clock.env)
+        return Node(number, address, process, disk, clock)
 
     def etcd_leader(self) -> int | None:
         """The member that leads the others, as it says itself."""

@@ -18,6 +18,7 @@ HOLD_S = (0.2, 4.0)
 FREEZE_S = (1.0, 8.0)
 DISK_FULL_TIMEOUT_S = 30.0
 LOST_SEEN_S = 3.0
+CLOCK_JUMPS_S = (-86_400.0, -30.0, 0.0, 45.0, 86_400.0)
 
 
 class Faults:
@@ -213,7 +214,7 @@ class Faults:
         others = [a for a in self._cluster.etcd_addresses if a != one] or [self._rng.choice(self._cluster.nodes).address]
         self._cut(f"etcd at {one} from {', '.join(others)}", both_ways([one], others))
 
-    # ---- disks
+    # ---- disks and clocks
 
     def fill_disk(self) -> None:
         node = self._rng.choice(self._cluster.nodes)
@@ -241,6 +242,13 @@ class Faults:
         # It may still be called in sync, under the incarnation that is lost. The next fault is not to meet that.
         self._wait(LOST_SEEN_S)
 
+    def shift_clock(self) -> None:
+        """It stays so: nobody may rely on the time of day."""
+        node, seconds = self._rng.choice(self._cluster.nodes), self._rng.choice(CLOCK_JUMPS_S)
+        self.say(f"shift the clock of {node.process.name} by {seconds:.0f} s")
+        node.clock.shift(seconds)
+        self._hold()
+
     # ---- plans
 
     def kinds(self) -> dict[str, Callable[[], None]]:
@@ -249,6 +257,7 @@ class Faults:
             self.kill_leader, self.kill_follower, self.kill_two, self.kill_all, self.freeze_leader, self.freeze_follower,
             self.kill_frozen_leader, self.switch_over, self.rolling_restart, self.kill_etcd, self.freeze_etcd, self.etcd_and_leader,
             self.cut_leader, self.cut_follower, self.cut_all, self.cut_all_from_etcd, self.cut_etcd, self.fill_disk, self.lose_disk,
+            self.shift_clock,
         ]  # fmt: skip
         return {kind.__name__: kind for kind in all_kinds}
 

@@ -58,7 +58,7 @@ class Chaos:
             "renew.interval_ms": "1000",
         }
         self.network = Network()
-        self.cluster = Cluster(self.network, str(programs / "bufferd"), folder, self.etcd_members, self.config)
+        self.cluster = Cluster(self.network, programs, folder, self.etcd_members, self.config)
         self.load: Load | None = None
         self.native = Native(programs, folder, self.cluster.seeds, self.journal)
         self.totals = {"kills": 0, "freezes": 0, "cuts": 0}

@@ -107,3 +107,16 @@ class Disk:
 
     def unmount(self) -> None:
         subprocess.run(["umount", "--lazy", str(self.folder)], check=True, timeout=30)
+
+
+class Clock:
+    """What a process believes the time of day to be; steady clocks stay as they are. See clock_shift.cc."""
+
+    def __init__(self, library: pathlib.Path, file: pathlib.Path) -> None:
+        self._file = file
+        file.write_bytes(bytes(8))
+        self.env = {"LD_PRELOAD": str(library), "FOREBAY_CLOCK_SHIFT": str(file)}
+
+    def shift(self, seconds: float) -> None:
+        with self._file.open("r+b", buffering=0) as file:
+            file.write(int(seconds * 1e9).to_bytes(8, "little", signed=True))
