@@ -31,13 +31,19 @@ std::string ClusterPrefix(std::string_view cluster) {
 }
 
 std::string EncodeNodeAddress(const NodeAddress& address) {
-  return absl::StrCat(address.grpc, " ", address.http);
+  return absl::StrCat(address.grpc, " ", address.http, address.empty ? " empty" : "");
 }
 
 NodeAddress DecodeNodeAddress(std::string_view value) {
-  const size_t space = std::min(value.find(' '), value.size());
-  const size_t http = std::min(space + 1, value.size());
-  return {std::string(value.substr(0, space)), std::string(value.substr(http))};
+  const auto word = [&value] {
+    const size_t end = std::min(value.find(' '), value.size());
+    std::string found(value.substr(0, end));
+    value.remove_prefix(std::min(end + 1, value.size()));
+    return found;
+  };
+  NodeAddress address{.grpc = word(), .http = word()};
+  address.empty = word() == "empty";
+  return address;
 }
 
 cluster::NodeId ClusterState::leader() const {

@@ -3,7 +3,7 @@
 // Values and pure functions. Under "/forebay/<cluster>/":
 //   run                whose run it is: a line each for run, run_seed, shards (data_directory.h)
 //   machines/<name>    cluster/configuration.h
-//   nodes/<id>         where a node is, or was last: "grpc http"
+//   nodes/<id>         where a node is, or was last: "grpc http", and "empty" of one without logs
 //   present/<id>       the same, as long as its process is there
 //   drained/<id>       an operator wants no replicas there
 //   paused             an operator wants no failover by itself; the value says why
@@ -28,6 +28,7 @@ std::string ClusterPrefix(std::string_view cluster);
 
 struct NodeAddress {
   std::string grpc, http;
+  bool empty = false;  // at its start it held nothing of the run
   bool operator==(const NodeAddress&) const = default;
 };
 std::string EncodeNodeAddress(const NodeAddress& address);

@@ -290,13 +290,15 @@ void ClusterNode::Commit(const std::string& what, Transaction transaction,
 void ClusterNode::Bootstrap(uint64_t now_ms) {
   const ClusterState& state = reader_.state();
   if (state.machines.size() >= replicas_.size() || committing_) return;
-  const bool empty =
-      std::ranges::all_of(replicas_, [](const auto& replica) { return replica->empty(); });
-  if (!empty) {
-    if (!std::exchange(refused_, true)) {
+  std::string holds;
+  for (const auto& [node, address] : state.present) {
+    if (!address.empty) absl::StrAppend(&holds, holds.empty() ? "" : ", ", node.value);
+  }
+  if (!holds.empty()) {
+    if (std::exchange(refused_, holds) != holds) {
       callbacks_.note(absl::StrCat(
-          "the coordinator knows nothing of who is in sync, and this node's logs are not empty: "
-          "restore etcd, or name a node whose logs are whole: buffer-ctl failover --unsafe"));
+          "the coordinator knows nothing of who is in sync, and there are logs on node ", holds,
+          ": restore etcd, or name a node whose logs are whole: buffer-ctl failover --unsafe"));
     }
     return;
   }

@@ -123,7 +123,7 @@ class ClusterNode final : public PeerPort {
   uint64_t hand_over_until_ms_ = 0;
   uint64_t deposed_ms_ = 0;
   bool paused_ = false;
-  bool refused_ = false;  // said that it does not begin a run beside a log that is not empty
+  std::string refused_;  // nodes with logs, beside which no cluster is begun
 
   std::unique_ptr<Watch> watch_;
   std::unique_ptr<Presence> presence_;

@@ -249,7 +249,9 @@ void ClusterRun::AddServices(ClusterMap* map, Ticker* ticker, MethodTable* metho
   operators_->AddTo(methods);
 }
 
-absl::Status ClusterRun::Start(const node::NodeAddress& address) {
+absl::Status ClusterRun::Start(node::NodeAddress address) {
+  address.empty =
+      std::ranges::all_of(replicas_, [](const auto& replica) { return replica->empty(); });
   node_ = std::make_unique<node::ClusterNode>(
       node::ClusterOptions{.name = config_.cluster_name,
                            .node = cluster::NodeId(static_cast<uint32_t>(config_.cluster_node)),

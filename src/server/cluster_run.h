@@ -66,7 +66,7 @@ class ClusterRun final : public node::PeerPort {
   // `leads`: whether the daemon serves clients.
   void AddServices(ClusterMap* map, Ticker* ticker, MethodTable* methods,
                    std::function<bool()> leads);
-  absl::Status Start(const node::NodeAddress& address);
+  absl::Status Start(node::NodeAddress address);
   void Stop();
 
   // What Engine::Begin takes when the node leads, and of which reign that is.

@@ -4,6 +4,7 @@
 // FOREBAY_CLOCK_SHIFT names the file, which holds one int64 of nanoseconds and may be written at
 // any time. Waits until a time of day end when the shifted clock, as it is at their begin, shows
 // it. Nothing here allocates: allocators ask for the time before anything is set up. Thread-safe.
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -15,8 +16,6 @@
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <dlfcn.h>
 
 #include <atomic>
 #include <cerrno>

@@ -12,10 +12,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "etcd/coordinator.h"
 #include "forebay/actor.h"
 #include "forebay/admin.h"
 #include "forebay/trainer.h"
 #include "tests/integration/cluster.h"
+#include "tests/integration/coordinator_calls.h"
 #include "tests/integration/run_ctl.h"
 #include "tests/integration/world.h"
 
@@ -239,6 +242,35 @@ TEST(NodeLossTest, ATerminatedLeaderHandsOver) {
   EXPECT_EQ(cluster.node(first).Wait(absl::Seconds(20)), 0);
   EXPECT_THAT(cluster.node(first).Log(), HasSubstr("another node leads; stopped"));
   run.Step();
+}
+
+TEST(NodeLossTest, ACoordinatorThatForgotEverythingBeginsNoClusterBesideOldLogs) {
+  Cluster cluster;
+  Traffic run(cluster.seeds());
+  run.Step();
+  for (uint32_t id = 1; id <= 3; ++id) cluster.node(id).Kill();
+  auto coordinator = etcd::Coordinator::Open({.endpoints = cluster.etcd().endpoints()});
+  ASSERT_TRUE(coordinator.ok()) << coordinator.status();
+  const std::string prefix = "/forebay/forebay/";
+  const auto state = GetPrefix(coordinator->get(), prefix, absl::Seconds(10) * Slowness());
+  ASSERT_TRUE(state.ok()) << state.status();
+  for (const auto& entry : state->entries) {
+    const auto gone = Commit(coordinator->get(), {.changes = {{entry.key, std::nullopt}}},
+                             absl::Seconds(10) * Slowness());
+    ASSERT_EQ(gone.outcome, node::Outcome::kDone) << gone.why;
+  }
+  std::filesystem::remove_all(cluster.directory(1));
+  // Those with logs say whose run it is, before one without could begin another one.
+  for (uint32_t id = 3; id >= 1; --id) cluster.node(id).StartAgain();
+  const auto said = [&] {
+    return cluster.node(1).Log().find("there are logs on node 2, 3") != std::string::npos;
+  };
+  const absl::Time until = absl::Now() + absl::Seconds(20) * Slowness();
+  while (!said() && absl::Now() < until) absl::SleepFor(absl::Milliseconds(50));  // poll: it looks
+  EXPECT_TRUE(said()) << cluster.Logs();
+  for (uint32_t id = 1; id <= 3; ++id) {
+    EXPECT_EQ(cluster.View(id).machines().size(), 0) << id;
+  }
 }
 
 TEST(NodeLossTest, WhatANodeHoldsCanBeLookedAt) {
