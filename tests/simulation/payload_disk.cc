@@ -227,12 +227,13 @@ void PayloadDisk::Read(std::vector<PayloadId> ids, std::function<void(absl::Stat
   if (place == places_.end())
     return Later(0, [done = std::move(done)] { done(absl::NotFoundError("freed")); });
   const auto parts = dice_.OneIn(2) ? storage::Parts::kAll : storage::Parts::kHot;
+  // It may be freed while it is read.
   store_->Load({place->second}, parts,
-               [this, life = Life(life_), id, parts, ids = std::move(ids),
+               [this, life = Life(life_), id, parts, extents = extents_[id], ids = std::move(ids),
                 done = std::move(done)](absl::StatusOr<std::vector<storage::PayloadView>> views) {
                  if (life.expired()) return;
                  if (absl::IsDataLoss(views.status())) {
-                   NoteLost(id, views.status().ToString());
+                   NoteLost(id, extents, views.status().ToString());
                  }
                  if (!views.ok())
                    return Later(0, [done, status = views.status()] { done(status); });
@@ -285,7 +286,9 @@ void PayloadDisk::Restart(io::MemoryDisk::CrashKind kind, const std::vector<Payl
   store_->Recover(places, [&](absl::StatusOr<storage::StoreRecovery> found) {
     answered = true;
     if (!found.ok()) return alarm_(found.status().ToString());
-    for (const storage::LostPayload& lost : found->lost) NoteLost(ids.at(lost.id), lost.why);
+    for (const storage::LostPayload& lost : found->lost) {
+      NoteLost(ids.at(lost.id), extents_[ids.at(lost.id)], lost.why);
+    }
   });
   recovery_.RunAll();
   recovering_ = false;
@@ -347,10 +350,8 @@ void PayloadDisk::FlipStoredBit() {
   flips_.push_back(flip);
 }
 
-bool PayloadDisk::Hurt(PayloadId id) const {
-  const auto extents = extents_.find(id);
-  if (extents == extents_.end()) return false;
-  for (const Extent& extent : extents->second) {
+bool PayloadDisk::Hurt(const std::vector<Extent>& extents) const {
+  for (const Extent& extent : extents) {
     for (const Flip& flip : flips_) {
       if (flip.path != extent.path) continue;
       if (flip.offset < storage::kSegmentPage) return true;
@@ -360,8 +361,9 @@ bool PayloadDisk::Hurt(PayloadId id) const {
   return false;
 }
 
-void PayloadDisk::NoteLost(PayloadId id, const std::string& why) {
-  if (!Hurt(id)) {
+void PayloadDisk::NoteLost(PayloadId id, const std::vector<Extent>& extents,
+                           const std::string& why) {
+  if (!Hurt(extents)) {
     return alarm_(absl::StrCat("payload ", id.value, " is lost, and no bit of it flipped: ", why));
   }
   stats_.Count(Fault::kStoreLost);

@@ -81,8 +81,8 @@ class PayloadDisk {
   void FlipStoredBit();
   // Whether a flipped bit is reason enough to lose it: one of a record of its, or of the page by
   // which a start knows the file.
-  bool Hurt(PayloadId id) const;
-  void NoteLost(PayloadId id, const std::string& why);
+  bool Hurt(const std::vector<Extent>& extents) const;
+  void NoteLost(PayloadId id, const std::vector<Extent>& extents, const std::string& why);
   static std::string BytesOf(PayloadId id);
   static uint64_t ColdBytesOf(PayloadId id);
 
