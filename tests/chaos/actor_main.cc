@@ -196,7 +196,11 @@ void Act(Load* load, int number) {
     Call grant(name, "grant");
     auto assignment = load->actor->Next({.timeout = kNextTimeout});
     if (!assignment.ok()) {
-      if (!absl::IsDeadlineExceeded(assignment.status()) && !load->stop.load()) {
+      // While nobody leads, the end of the time says so.
+      const bool in_time = SteadySeconds() - grant.begin < absl::ToDoubleSeconds(kNextTimeout);
+      const bool over = absl::IsDeadlineExceeded(assignment.status()) ||
+                        (absl::IsUnavailable(assignment.status()) && !in_time);
+      if (!over && !load->stop.load()) {
         Call failed(name, "error");
         load->journal->End(failed, absl::OkStatus(), assignment.status().ToString());
         absl::SleepFor(kNextTimeout);  // poll: not to fill the journal
