@@ -127,7 +127,7 @@ void MachineReplica::Do(replication::Output output) {
   for (const replication::LogWrite& write : output.log) Write(write);
   for (const replication::RoleChange& change : output.roles) {
     if (ports_.role_changed) ports_.role_changed(change);
-    if (change.role == replication::Role::kBackup && leads_) ports_.deposed();
+    if (change.role == replication::Role::kBackup) EndReign();
   }
   for (const auto& [to, message] : output.messages) {
     ports_.peers->Send(to, name(), replication::EncodeMessage(message));
@@ -148,6 +148,20 @@ void MachineReplica::Do(replication::Output output) {
     });
   }
   if (output.failure) Fail(absl::InternalError(*output.failure), /*disk=*/false);
+}
+
+// What this node proposed may be replaced by what another did, at the same positions: none of it is
+// committed, applied or answered from here on, whatever the position says that is committed.
+void MachineReplica::EndReign() {
+  proposed_.clear();
+  proposed_bytes_ = 0;
+  auto waiting = std::exchange(waiting_, {});
+  auto own = std::exchange(own_, {});
+  for (auto& [position, done] : waiting) done(absl::UnavailableError("another node leads"));
+  for (auto& [command, done] : own) done(absl::UnavailableError("another node leads"));
+  if (!leads_) return;
+  over_ = true;
+  ports_.deposed();
 }
 
 void MachineReplica::Write(const replication::LogWrite& write) {
@@ -215,13 +229,13 @@ bool MachineReplica::ApplyCommitted() {
 
 // Atomics, and whom it concerns.
 void MachineReplica::Tell() {
-  serving_.store(replica_->serving() && !replica_->failed(), std::memory_order_release);
+  serving_.store(replica_->serving() && !replica_->failed() && !over_, std::memory_order_release);
   const auto& log = replica_->log();
   const LogPosition committed = replica_->committed();
   const LogPosition from = std::max(committed, log.base().position);
   pending_bytes_.store(proposed_bytes_ + log.BytesBetween(from, log.last().position),
                        std::memory_order_relaxed);
-  if (committed.value == committed_.load(std::memory_order_relaxed)) return;
+  if (over_ || committed.value == committed_.load(std::memory_order_relaxed)) return;
   committed_.store(committed.value, std::memory_order_release);
   if (leader_.owner.post) leader_.owner.post([told = leader_.owner.committed] { told(); });
 }
@@ -260,12 +274,13 @@ void MachineReplica::SetLeader(Leader leader) {
 void MachineReplica::Lead() {
   InLoop([](MachineReplica& self) {
     self.leads_ = true;
-    if (self.replica_->role() != replication::Role::kPrimary) self.ports_.deposed();
+    if (self.replica_->role() != replication::Role::kPrimary) self.EndReign();
   });
 }
 
 void MachineReplica::Propose(std::vector<std::string> commands) {
   InLoop([commands = std::move(commands)](MachineReplica& self) mutable {
+    if (self.over_) return;
     for (std::string& command : commands) {
       self.proposed_bytes_ += command.size();
       self.proposed_.push_back(std::move(command));
@@ -276,6 +291,7 @@ void MachineReplica::Propose(std::vector<std::string> commands) {
 
 void MachineReplica::ProposeOwn(std::string command, OnApplied done) {
   InLoop([command = std::move(command), done = std::move(done)](MachineReplica& self) mutable {
+    if (self.over_) return done(absl::UnavailableError("another node leads"));
     self.proposed_bytes_ += command.size();
     self.own_.emplace_back(std::move(command), std::move(done));
     self.Pump();

@@ -175,6 +175,7 @@ class MachineReplica : public std::enable_shared_from_this<MachineReplica> {
   void OnDurable();
   bool ApplyCommitted();
   void SubmitProposed();
+  void EndReign();
   void Tell();
   void SendOwnSnapshot(cluster::NodeId to);
   uint64_t LogBytes() const { return recovered_bytes_ + writer_->use().bytes; }
@@ -214,8 +215,9 @@ class MachineReplica : public std::enable_shared_from_this<MachineReplica> {
   LogPosition applied_;
   bool apply_posted_ = false;
   bool leads_ = false;
-  bool handed_over_ = false;          // the state
-  Leader leader_;                     // from then on, once it is set
+  bool over_ = false;         // it led, and another does now: what was proposed here means nothing
+  bool handed_over_ = false;  // the state
+  Leader leader_;             // from then on, once it is set
   std::deque<std::string> proposed_;  // that the replica has not taken yet
   uint64_t proposed_bytes_ = 0;
   std::deque<std::pair<LogPosition, OnApplied>> waiting_;  // of ProposeOwn
