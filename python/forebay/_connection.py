@@ -294,6 +294,7 @@ class Connection:
         self._nodes: Dict[str, _Node] = {}
         self._cluster = self._new_cluster()
         self._reached = False
+        self._closed = False
 
     def __getstate__(self) -> Dict[str, Any]:
         """Pickled for workers: all but what belongs to this process."""
@@ -454,7 +455,9 @@ class Connection:
     def _reason(self, error: Exception, node: _Node, scope: Scope) -> Optional[grpc.RpcError]:
         """Why a call failed, as the cluster's keeper is told; None if it was cancelled here."""
         ended = isinstance(error, grpc.FutureCancelledError)
-        if node.left and not scope.cancelled and (ended or error.code() is grpc.StatusCode.CANCELLED):  # type: ignore[attr-defined]
+        cut_off = not ended and error.code() is grpc.StatusCode.CANCELLED  # type: ignore[attr-defined]
+        # A daemon that ends cuts calls off in this way, too.
+        if not scope.cancelled and not self._closed and (cut_off or (ended and node.left)):
             return Moved()
         if ended:
             return None
@@ -495,6 +498,7 @@ class Connection:
     def close(self) -> None:
         if self._pid != os.getpid():
             return  # of a parent, or never used
+        self._closed = True
         self._cluster.close()
         with self._lock:
             nodes, self._nodes = list(self._nodes.values()), {}

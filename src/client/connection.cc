@@ -78,9 +78,9 @@ absl::Status Connection::FromGrpc(const grpc::Status& status, const grpc::Client
   // told by its code alone.
   auto code = static_cast<absl::StatusCode>(status.error_code());
   std::string message = status.error_message();
-  if (code == absl::StatusCode::kCancelled && channel.left() && !cancelled) {
+  if (code == absl::StatusCode::kCancelled && !cancelled) {
     code = absl::StatusCode::kUnavailable;
-    message = "another node leads";
+    message = channel.left() ? "another node leads" : "the call was cut off";
   }
   if (code == absl::StatusCode::kUnavailable) {
     const std::string hint = TransportHint(message, IsTls(options_));
