@@ -113,17 +113,23 @@ void Steady::End(absl::Status why) {
 void Steady::Stop() { End(absl::OkStatus()); }
 
 // All rollouts have the same reward: their groups are filtered and their bytes freed. A push is not
-// waited for, so that it is not the push that the next assignment waits for.
+// waited for, so that it is not the push that the next assignment waits for. Acquire and not Next,
+// which takes several at once and would hide how long there are none.
 void Steady::Act(const Told& told) {
   const client::Rollout rollout = RolloutOf(1);
   while (!stop_.WaitFor(options_.pause)) {
-    auto assignment = actor_->Next();
-    if (!assignment.ok()) return End(assignment.status());
+    if (actor_->leases() >= kSlots) continue;
+    auto acquired = actor_->Acquire(1, {.timeout = options_.timeout});
+    if (!acquired.ok()) return End(acquired.status());
+    if (acquired->assignments.empty()) {
+      return End(absl::DeadlineExceededError(absl::StrCat("no assignment: ", acquired->reason)));
+    }
     told("assignment", NowNs());
-    assignment->PushAsync(rollout, [this](const absl::StatusOr<client::PushReceipt>& receipt) {
-      if (!receipt.ok()) return End(receipt.status());
-      if (!receipt->in()) End(absl::InternalError(absl::StrCat("a push: ", receipt->message)));
-    });
+    acquired->assignments[0].PushAsync(
+        rollout, [this](const absl::StatusOr<client::PushReceipt>& receipt) {
+          if (!receipt.ok()) return End(receipt.status());
+          if (!receipt->in()) End(absl::InternalError(absl::StrCat("a push: ", receipt->message)));
+        });
   }
 }
 

@@ -23,6 +23,7 @@ constexpr uint64_t kGatherMs = 3'000;
 // A planned switchover that has not come to pass is given up; once the first machine is elsewhere,
 // the others are waited for.
 constexpr uint64_t kHandOverMs = 2'000, kDeposedMs = 500;
+constexpr uint64_t kLeaveMs = 1'000;  // then a node ends though it is waited for
 constexpr auto kCallTimeout = absl::Seconds(2);
 constexpr auto kPresence = absl::Seconds(5);
 
@@ -194,13 +195,14 @@ void ClusterNode::Look() {
   const bool serves =
       std::ranges::all_of(replicas_, [](const auto& replica) { return replica->serving(); });
   if (serves && !leading_.exchange(true)) callbacks_.lead();
+  GoOnHandingOver();
   LookWhetherDeposed(now);
+  GoOnLeaving(now);
   if (now < follow_ms_) return;
   follow_ms_ = now + kFollowMs;
   Register();
   Bootstrap(now);
   FollowLedger();
-  GoOnHandingOver();
   FulfilWishes(now);
   if (now < place_ms_) return;
   place_ms_ = now + kPlaceMs;
@@ -477,6 +479,26 @@ void ClusterNode::GoOnHandingOver() {
   for (const auto& replica : replicas_) {
     if (replica->serving()) replica->HandOver(hand_over_to_, [](const absl::Status&) {});
   }
+}
+
+void ClusterNode::Leave(absl::AnyInvocable<void()> done) {
+  loop_.Post([this, done = std::move(done)]() mutable {
+    left_ = std::move(done);
+    leave_until_ms_ = SteadyMs() + kLeaveMs;
+    GoOnLeaving(SteadyMs());
+  });
+}
+
+void ClusterNode::GoOnLeaving(uint64_t now_ms) {
+  if (left_ == nullptr) return;
+  // Who cannot be spared is waited for, whether it is there or not.
+  const bool waited_for =
+      std::ranges::any_of(reader_.state().machines, [this](const auto& machine) {
+        const cluster::Configuration& set = machine.second.configuration;
+        return set.InSync(options_.node) && set.in_sync.size() > set.min_in_sync;
+      });
+  if (!waited_for || now_ms >= leave_until_ms_) return std::exchange(left_, nullptr)();
+  for (const auto& replica : replicas_) replica->Leave();
 }
 
 }  // namespace forebay::node

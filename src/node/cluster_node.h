@@ -72,6 +72,9 @@ class ClusterNode final : public PeerPort {
   // Hands everything over to another node that is in sync with every machine, or says why not;
   // `done` comes when that has begun. `to` 0: any.
   void SwitchOver(cluster::NodeId to, absl::AnyInvocable<void(absl::Status)> done);
+  // Before the process of a node that does not lead ends: `done` comes when no machine waits for
+  // it any more, or soon after it cannot be helped.
+  void Leave(absl::AnyInvocable<void()> done);
   // Of a replica's ports.
   void OnDeposed();
 
@@ -91,6 +94,7 @@ class ClusterNode final : public PeerPort {
   void Bootstrap(uint64_t now_ms);
   void FollowLedger();
   void GoOnHandingOver();
+  void GoOnLeaving(uint64_t now_ms);
   void LookWhetherDeposed(uint64_t now_ms);
   void Place(uint64_t now_ms);
   void FulfilWishes(uint64_t now_ms);
@@ -122,6 +126,8 @@ class ClusterNode final : public PeerPort {
   cluster::NodeId hand_over_to_;
   uint64_t hand_over_until_ms_ = 0;
   uint64_t deposed_ms_ = 0;
+  absl::AnyInvocable<void()> left_;  // set: the node leaves
+  uint64_t leave_until_ms_ = 0;
   bool paused_ = false;
   std::string refused_;  // nodes with logs, beside which no cluster is begun
 

@@ -94,6 +94,13 @@ void MachineReplica::HandOver(cluster::NodeId to, absl::AnyInvocable<void(absl::
   });
 }
 
+void MachineReplica::Leave() {
+  InLoop([](MachineReplica& self) {
+    self.replica_->Leave();
+    self.Pump();
+  });
+}
+
 void MachineReplica::Look(absl::AnyInvocable<void(const ReplicaView&)> done) {
   InLoop([done = std::move(done)](MachineReplica& self) mutable {
     const replication::Replica& replica = *self.replica_;

@@ -97,6 +97,7 @@ class MachineReplica : public std::enable_shared_from_this<MachineReplica> {
   // See replication::Replica::SetPaused.
   void SetPaused(bool paused);
   void HandOver(cluster::NodeId to, absl::AnyInvocable<void(absl::Status)> done);
+  void Leave();
   void Look(absl::AnyInvocable<void(const ReplicaView&)> done);
 
   // --- Of the primary ---

@@ -89,6 +89,11 @@ void Replica::OnTakeOver(NodeId from, uint64_t now_ms) {
   TickAsBackup(now_ms);
 }
 
+void Replica::Leave() {
+  if (failed_ || role_ == Role::kPrimary || leader_ == NodeId()) return;
+  Send(leader_, Goodbye{});
+}
+
 void Replica::TickAsBackup(uint64_t now_ms) {
   const bool silent = leader_ == NodeId() || now_ms - heard_ms_ > 2 * options_.heartbeat_ms;
   if (silent && now_ms - beat_ms_ >= options_.heartbeat_ms) {

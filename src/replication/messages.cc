@@ -39,6 +39,8 @@ absl::Status Check(const Hello& hello, Epoch epoch) {
 
 absl::Status Check(const TakeOver&, Epoch) { return absl::OkStatus(); }
 
+absl::Status Check(const Goodbye&, Epoch) { return absl::OkStatus(); }
+
 }  // namespace
 
 std::string EncodeMessage(const Message& message) {

@@ -99,11 +99,18 @@ struct TakeOver {
   bool operator==(const TakeOver&) const = default;
 };
 
+// By a backup whose process is about to end, to its primary: it need not be waited for.
+struct Goodbye {
+  template <class A>
+  void Fields(A&) {}
+  bool operator==(const Goodbye&) const = default;
+};
+
 struct Message {
   NodeId from;
   Incarnation incarnation;  // of the sender's log
   Epoch epoch;              // the latest that the sender knows
-  std::variant<Append, Appended, Hello, TakeOver> body;
+  std::variant<Append, Appended, Hello, TakeOver, Goodbye> body;
   template <class A>
   void Fields(A& a) {
     a(from, incarnation, epoch, body);

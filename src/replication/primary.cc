@@ -192,13 +192,25 @@ void Replica::TryCommit(uint64_t now_ms) {
   SetCommitted(low);
 }
 
+// It may be back under the same incarnation; until then it still answers for a moment.
+void Replica::OnGoodbye(NodeId from, Incarnation incarnation, uint64_t now_ms) {
+  const auto found = peers_.find(from);
+  if (role_ != Role::kPrimary || found == peers_.end()) return;
+  if (incarnation != found->second.incarnation) return;
+  found->second.leaves_until_ms = now_ms + options_.suspect_ms;
+  ConsiderChange(now_ms);
+}
+
 bool Replica::Suspected(const Peer& peer, uint64_t now_ms) const {
-  return now_ms - peer.heard_ms > options_.suspect_ms || now_ms - peer.moved_ms > options_.lag_ms;
+  return now_ms < peer.leaves_until_ms || now_ms - peer.heard_ms > options_.suspect_ms ||
+         now_ms - peer.moved_ms > options_.lag_ms;
 }
 
 // Everything that is or may be committed: of older reigns what this one began with.
 bool Replica::MayJoin(const Peer& peer, uint64_t now_ms) const {
-  if (!peer.matched || now_ms - peer.heard_ms > 2 * options_.heartbeat_ms + 1) return false;
+  if (!peer.matched || now_ms < peer.leaves_until_ms ||
+      now_ms - peer.heard_ms > 2 * options_.heartbeat_ms + 1)
+    return false;
   if (mutations_.join_behind) return true;
   return peer.synced >= committed_ && peer.synced.value + 1 >= reign_start_.value;
 }

@@ -138,6 +138,8 @@ void Replica::OnMessage(const Message& message, uint64_t now_ms) {
   if (const auto* append = std::get_if<Append>(&message.body))
     return OnAppend(message.from, *append, now_ms);
   if (std::holds_alternative<TakeOver>(message.body)) return OnTakeOver(message.from, now_ms);
+  if (std::holds_alternative<Goodbye>(message.body))
+    return OnGoodbye(message.from, message.incarnation, now_ms);
   if (role_ == Role::kPrimary)
     OnAppended(message.from, message.incarnation, std::get<Appended>(message.body), now_ms);
 }

@@ -52,6 +52,9 @@ class Replica {
   absl::Status MayPropose(size_t bytes) const;
   // Asks a backup that is in sync to take over; until it has, or for a while, nothing is proposed.
   absl::Status HandOver(NodeId to, uint64_t now_ms);
+  // Of a backup whose process ends soon: asks its primary, if one is known, to go on without it.
+  // Messages are lost: again until the set is without it.
+  void Leave();
   // An operator wants nobody to take over by itself: suspicion leads to nothing. A primary that
   // asks for it, or an operator who has named this replica, is followed all the same.
   void SetPaused(bool paused) { paused_ = paused; }
@@ -83,10 +86,11 @@ class Replica {
   // What the primary knows of a replica.
   struct Peer {
     Incarnation incarnation;
-    LogPosition synced;    // it has said so in this epoch
-    LogPosition end;       // it has this, synced or not
-    LogPosition next;      // to be sent
-    bool matched = false;  // until then one message at a time
+    LogPosition synced;            // it has said so in this epoch
+    LogPosition end;               // it has this, synced or not
+    LogPosition next;              // to be sent
+    bool matched = false;          // until then one message at a time
+    uint64_t leaves_until_ms = 0;  // has said that its process ends; then it may be back
     uint64_t heard_ms = 0;
     uint64_t moved_ms = 0;  // when it was not behind, or came closer
     uint64_t snapshot_ms = 0;
@@ -135,6 +139,7 @@ class Replica {
   Peer NewPeer(Incarnation incarnation, uint64_t now_ms) const;
   void AppendOwn(std::string command);
   void OnAppended(NodeId from, Incarnation incarnation, const Appended& answer, uint64_t now_ms);
+  void OnGoodbye(NodeId from, Incarnation incarnation, uint64_t now_ms);
   void SendEntries(NodeId to, Peer& peer, uint64_t now_ms);
   void SendProposed();
   void SendAppend(NodeId to, const Peer& peer, std::vector<Entry> entries);

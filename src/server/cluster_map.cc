@@ -13,6 +13,8 @@ namespace {
 // Clients give a watch up that is silent for 2 s; the beat comes at the first look after its time.
 constexpr uint64_t kBeatMs = 900;
 constexpr uint64_t kLookMs = 100;
+// A node that is to lead does so in a moment, and clients must not wait for longer and longer.
+constexpr uint32_t kSoonMs = 20;
 constexpr size_t kQueuedBytesMax = size_t{64} << 10;
 
 constexpr std::string_view kServedByAny[] = {
@@ -154,7 +156,9 @@ absl::Status DoesNotLead(const v1::ClusterView& view) {
   const std::string self = absl::StrCat("node ", view.node(), " does not lead: ");
   const v1::ClusterNode* leader = Leader(view);
   if (leader == nullptr || leader->id() == view.node()) {
-    return absl::UnavailableError(absl::StrCat(self, "no node is known that does"));
+    absl::Status status = absl::UnavailableError(absl::StrCat(self, "no node is known that does"));
+    if (leader == nullptr) return status;
+    return WithRetryAfter(std::move(status), kSoonMs);
   }
   absl::Status status = absl::UnavailableError(
       absl::StrCat(self, "node ", leader->id(), " at ", leader->address(), " does"));

@@ -79,6 +79,8 @@ class ClusterRun final : public node::PeerPort {
   void SwitchOver(cluster::NodeId to, absl::AnyInvocable<void(absl::Status)> done) {
     node_->SwitchOver(to, std::move(done));
   }
+  // See ClusterNode::Leave.
+  void Leave(absl::AnyInvocable<void()> done) { node_->Leave(std::move(done)); }
   // What was found at the start, for the daemon's log.
   std::vector<std::string> notes() const;
   ClusterFacts Facts() const;

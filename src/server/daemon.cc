@@ -421,6 +421,15 @@ bool Daemon::MarkLogs() {
   return marked->WaitFor(kSealTimeout);
 }
 
+// The others need not find out that this node is gone.
+void Daemon::LeaveCluster() {
+  auto left = std::make_shared<Notification>();
+  cluster_->Leave([left] { left->Notify(); });
+  if (!left->WaitFor(kSwitchOverTimeout)) {
+    Log(LogLevel::kWarning, "the cluster could not be told that this node ends");
+  }
+}
+
 // Another node takes over in a moment, with all leases: actors need not be told. False if none can.
 bool Daemon::SwitchOver() {
   leaving_ = true;
@@ -438,7 +447,9 @@ bool Daemon::SwitchOver() {
     Log(LogLevel::kWarning, "no other node took over", {{"why", std::string(answer->message())}});
     return false;
   }
+  serving_ = false;
   rpc_server_->EndCalls(DoesNotLead(*cluster_map_.Get()), ServedByAnyNode);
+  LeaveCluster();
   rpc_server_->Shutdown(std::chrono::milliseconds(0));
   Log(LogLevel::kInfo, "another node leads; stopped");
   return true;
@@ -447,6 +458,7 @@ bool Daemon::SwitchOver() {
 Daemon::End Daemon::Drain() {
   if (cluster_ != nullptr && !serving_) {
     leaving_ = true;
+    LeaveCluster();
     cluster_->Stop();
     rpc_server_->Shutdown(std::chrono::milliseconds(0));
     Log(LogLevel::kInfo, "stopped");

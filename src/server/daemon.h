@@ -76,6 +76,7 @@ class Daemon {
   void Lead();
   void OnDeposed();
   bool SwitchOver();
+  void LeaveCluster();
   // Adds what is to be done again and again while the daemon serves.
   void AddTick(uint64_t interval_ms, Ticker::Work work);
   absl::Status Listen();

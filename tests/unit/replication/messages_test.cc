@@ -22,7 +22,8 @@ std::vector<Message> OfEachKind() {
           With(Appended{true, LogPosition(3), LogPosition(4)}),
           With(Appended{false, LogPosition(3), LogPosition(0)}),
           With(Hello{Incarnation(2), At(4, 8)}),
-          With(TakeOver{})};
+          With(TakeOver{}),
+          With(Goodbye{})};
 }
 
 TEST(ReplicationMessages, ComeBackAsTheyWere) {

@@ -271,6 +271,34 @@ TEST(Primary, HandsOverToWhoHasEverything) {
   EXPECT_FALSE(h.replica.HandOver(NodeId(9), h.now).ok());
 }
 
+TEST(Primary, GoesOnAtOnceWithoutABackupThatLeaves) {
+  Harness h;
+  h.Reign();
+  ASSERT_EQ(h.Propose("a"), 2u);
+  h.SyncAll();
+  h.Acknowledge(kTwo, 2);
+  h.Hear(kThree, 1, Goodbye{}, 7);  // of an incarnation that is not the one in the set
+  EXPECT_TRUE(h.output.swaps.empty());
+  h.Hear(kThree, 1, Goodbye{});
+  ASSERT_EQ(h.output.swaps.size(), 1u);
+  EXPECT_EQ(h.output.swaps[0].next.in_sync, (std::vector<NodeId>{kOne, kTwo}));
+  EXPECT_EQ(h.replica.committed().value, 1u);
+  h.AnswerSwap(SwapOutcome::kDone, h.output.swaps[0].id);
+  EXPECT_EQ(h.replica.committed().value, 2u);
+  EXPECT_FALSE(h.replica.HandOver(kThree, h.now).ok());
+  // What it still says does not bring it back; later it may have been started again.
+  h.Acknowledge(kThree, 2);
+  h.Tick();
+  EXPECT_TRUE(h.output.swaps.empty());
+  for (int i = 0; i < 8 && h.output.swaps.empty(); ++i) {
+    h.Acknowledge(kTwo, 2);
+    h.Acknowledge(kThree, 2);
+    h.Tick();
+  }
+  ASSERT_EQ(h.output.swaps.size(), 1u);
+  EXPECT_EQ(h.output.swaps[0].next.in_sync.size(), 3u);
+}
+
 TEST(Primary, ThatIsToLeaveHandsOver) {
   Harness h;
   h.Reign();

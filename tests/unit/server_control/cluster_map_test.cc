@@ -142,6 +142,8 @@ TEST(DoesNotLead, SaysThatNobodyIsKnown) {
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
     EXPECT_THAT(std::string(status.message()), HasSubstr("no node is known that does"));
     EXPECT_TRUE(Trailers(status).empty());
+    // Such a one soon is.
+    EXPECT_EQ(RetryAfterMs(status) > 0, leader == 2);
   }
 }
 
