@@ -23,7 +23,7 @@ constexpr uint64_t kGatherMs = 3'000;
 // A planned switchover that has not come to pass is given up; once the first machine is elsewhere,
 // the others are waited for.
 constexpr uint64_t kHandOverMs = 2'000, kDeposedMs = 500;
-constexpr uint64_t kLeaveMs = 1'000;  // then a node ends though it is waited for
+constexpr uint64_t kGoodbyeMs = 1'000;  // then a node ends though it is waited for
 constexpr auto kCallTimeout = absl::Seconds(2);
 constexpr auto kPresence = absl::Seconds(5);
 
@@ -484,7 +484,7 @@ void ClusterNode::GoOnHandingOver() {
 void ClusterNode::Leave(absl::AnyInvocable<void()> done) {
   loop_.Post([this, done = std::move(done)]() mutable {
     left_ = std::move(done);
-    leave_until_ms_ = SteadyMs() + kLeaveMs;
+    leave_until_ms_ = SteadyMs() + kGoodbyeMs;
     GoOnLeaving(SteadyMs());
   });
 }

@@ -54,6 +54,7 @@ class SegmentLook : public std::enable_shared_from_this<SegmentLook> {
 
  private:
   using Then = void (SegmentLook::*)(std::string_view bytes);
+  static constexpr int kHeaderReads = 3;
 
   // Whole pages around [offset, offset + bytes); `then` gets exactly those, or fewer at the end.
   void Read(uint64_t offset, uint64_t bytes, Then then) {
@@ -91,6 +92,8 @@ class SegmentLook : public std::enable_shared_from_this<SegmentLook> {
     if (absl::IsUnimplemented(header.status())) {
       return Answer(absl::UnimplementedError(absl::StrCat(path, ": ", header.status().message())));
     }
+    // All its payloads hang on this page: a bit that flipped on the way is not there the next time.
+    if (!header.ok() && ++header_reads_ < kHeaderReads) return ReadHeader();
     if (!header.ok()) return LoseAll(absl::StrCat(path, ": ", header.status().message()));
     if (!(header->name == name) || header->cluster != cluster_) {
       return LoseAll(absl::StrCat(path, ": the header is of cluster '", header->cluster, "', file ",
@@ -193,6 +196,7 @@ class SegmentLook : public std::enable_shared_from_this<SegmentLook> {
   io::Disk::Done done_;
   io::FileRef file_;
   uint64_t nonce_ = 0;
+  int header_reads_ = 0;
   SegmentTrailer trailer_;
   std::vector<RecordHead> index_;
   size_t next_ = 0;       // of ids_

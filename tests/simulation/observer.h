@@ -36,6 +36,8 @@ class Observer {
                          const absl::StatusOr<ledger::MicroBatchView>&) {}
   // Effects.
   virtual void OnPayloadDead(PayloadId) {}
+  // The store has found that it cannot be read any more.
+  virtual void OnPayloadLost(PayloadId) {}
   virtual void OnReserved(ShardId, const codec::Reserved&) {}
   virtual void OnStepChanged(const ledger::Step&) {}
   // The store's disk: what happened to a file there. `process`: which of the processes that follow

@@ -367,6 +367,7 @@ void PayloadDisk::NoteLost(PayloadId id, const std::vector<Extent>& extents,
     return alarm_(absl::StrCat("payload ", id.value, " is lost, and no bit of it flipped: ", why));
   }
   stats_.Count(Fault::kStoreLost);
+  observer_->OnPayloadLost(id);
   lost_(id);
 }
 

@@ -52,6 +52,8 @@ class PayloadDisk {
   // Given to Write, and not answered.
   const std::set<PayloadId>& writing() const { return writing_; }
 
+  // The process has ended: nothing that it wrote is acknowledged any more, until Restart.
+  void End() { life_ = nullptr; }
   // The process ends, or the power fails; what was being written is gone. The next one must find
   // all of `live`, but for what `lost` is told of.
   void Restart(io::MemoryDisk::CrashKind kind, const std::vector<PayloadId>& live);

@@ -29,6 +29,8 @@ void Node::Restart(uint64_t which) {
   bool flip = faults_ && dice_->Chance(options_.flip);
   const bool all = which > shards();
   if (all && store_ != nullptr) {
+    // Time passes while the machines are recovered.
+    store_->End();
     const std::set<PayloadId> unwritten = store_->writing();
     for (const PayloadId payload : unwritten) FreeRefused(payload);
   }

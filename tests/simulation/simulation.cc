@@ -104,6 +104,9 @@ class Simulation final {
     void OnPayloadDead(PayloadId payload) override {
       Tell([&](Observer& o) { o.OnPayloadDead(payload); });
     }
+    void OnPayloadLost(PayloadId payload) override {
+      Tell([&](Observer& o) { o.OnPayloadLost(payload); });
+    }
     void OnReserved(ShardId shard, const codec::Reserved& reserved) override {
       Tell([&](Observer& o) { o.OnReserved(shard, reserved); });
     }

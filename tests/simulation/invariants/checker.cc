@@ -64,6 +64,9 @@ void Checker::OnFetched(Generation generation, StepId step, Revision revision,
                         const absl::StatusOr<ledger::MicroBatchView>& view) {
   Tell([&](Observer& o) { o.OnFetched(generation, step, revision, ref, view); });
 }
+void Checker::OnPayloadLost(PayloadId payload) {
+  Tell([&](Observer& o) { o.OnPayloadLost(payload); });
+}
 void Checker::OnPayloadDead(PayloadId payload) {
   Tell([&](Observer& o) { o.OnPayloadDead(payload); });
 }

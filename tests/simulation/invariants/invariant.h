@@ -65,6 +65,7 @@ class Checker final : public Observer {
                  const ledger::MicroBatchRef& ref,
                  const absl::StatusOr<ledger::MicroBatchView>& view) override;
   void OnPayloadDead(PayloadId payload) override;
+  void OnPayloadLost(PayloadId payload) override;
   void OnReserved(ShardId shard, const codec::Reserved& reserved) override;
   void OnStepChanged(const ledger::Step& step) override;
   void OnStoreAccess(uint64_t process, const io::MemoryAccess& access) override;

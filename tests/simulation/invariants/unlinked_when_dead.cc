@@ -2,7 +2,8 @@
 //
 // The model: which payloads lie in a file, from their acknowledgement by the store until they are
 // declared dead. That happens in Apply, hence after commit, or when the push that brought them is
-// refused or lost. While there is one, its files must keep their names.
+// refused or lost, or when the store finds one damaged: what is left of it is of no use to anybody.
+// While there is one, its files must keep their names.
 #include <map>
 #include <set>
 #include <string>
@@ -30,6 +31,8 @@ class UnlinkedWhenDead final : public Invariant {
     for (const std::string& path : paths->second) alive_[path].erase(payload);
     paths_.erase(paths);
   }
+
+  void OnPayloadLost(PayloadId payload) override { OnPayloadDead(payload); }
 
   void OnStoreAccess(uint64_t, const io::MemoryAccess& access) override {
     if (access.operation != io::MemoryOperation::kUnlink) return;
