@@ -213,6 +213,9 @@ void PushPort::StoreTask(std::string content, shard::PutGroup command,
       {std::move(content)}, RunStorage::WhenFull::kWait,
       [this, command = std::move(command), payloads = std::move(payloads),
        answer = std::move(answer)](absl::StatusOr<std::vector<PayloadId>> ids) mutable {
+        // Another node leads, or the log has failed: the process ends, and the push with it, which
+        // is made again.
+        if (absl::IsUnavailable(ids.status())) return;
         if (!ids.ok()) {
           return RefuseAll(payloads, Invalid("group.payload", std::string(ids.status().message())),
                            answer);
