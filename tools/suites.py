@@ -309,7 +309,7 @@ def run_nfs(context: Context) -> Result:
 
 
 CI_SIM_MINUTES = 5
-CI_CLUSTER_MINUTES = 1
+CI_CLUSTER_MINUTES = 5
 CLUSTER = "simulate-cluster"
 # Some of them under AddressSanitizer: for the bytes that they touch, not for the rules.
 ASAN_SIM_HISTORIES = ["--seed", "3216107517", "--histories", "60"]
@@ -327,7 +327,7 @@ def run_sim(context: Context) -> Result:
     seed = ["--seed", chosen] if chosen else []
     if not context.by_hand:
         result = simulator(context, ["--minutes", str(CI_SIM_MINUTES), *seed], 900)
-        result.add(simulator(context, ["--minutes", str(CI_CLUSTER_MINUTES), *seed], 300, name=CLUSTER))
+        result.add(simulator(context, ["--minutes", str(CI_CLUSTER_MINUTES), *seed], 900, name=CLUSTER))
         return result
     options = ["--minutes", str(context.minutes), *seed, *context.extra]
     return simulator(context, options, context.minutes * 60 + 300, name=CLUSTER if context.cluster else "simulate")
@@ -402,7 +402,7 @@ SUITES: dict[str, Callable[[Context], Result]] = {
     "asan": run_asan,
     "tsan": run_tsan,
 }
-# CI's share in its order: first what wants the machine for itself, then what shares it with five minutes of simulation.
+# CI's share in its order: first what wants the machine for itself, then what shares it with ten minutes of simulation.
 QUIET = ["tidy", "unit", "transcripts", "simulation", "mutations", "python", "integration", "crash", "chaos"]
 # asan and tsan run by hand, and before a release: whole builds of their own, which take longer than all the rest together. So
 # does nfs: it wants root, and its emulated machine misses its deadlines where the processors are busy. And examples: torch is

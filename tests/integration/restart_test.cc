@@ -20,18 +20,6 @@ namespace {
 using client::Assignment;
 using ::testing::HasSubstr;
 
-std::string Fetch(const client::Step& step) {
-  std::string bytes;
-  auto reader = step.Read({});
-  client::MicroBatch batch;
-  auto more = reader->Next(&batch);
-  for (; more.ok() && *more; more = reader->Next(&batch)) {
-    for (const auto& column : batch.columns) bytes.append(column.bytes);
-  }
-  EXPECT_TRUE(more.ok()) << more.status();
-  return bytes;
-}
-
 // Kills the daemon, does `work` while it is away, and gives it back meanwhile.
 template <class Work>
 void WithoutDaemon(Daemon* daemon, Work work) {

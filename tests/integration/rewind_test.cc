@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 
 const client::StepSpec kSpec{.groups = 2, .token_budget = 60};
 
-std::string Fetch(const client::Step& step) {
+std::string FetchRevised(const client::Step& step) {
   std::string bytes;
   auto reader = step.Read({});
   client::MicroBatch batch;
@@ -81,7 +81,7 @@ class RewindTest : public testing::Test {
     auto step = trainer->OpenStep(number, kSpec);
     EXPECT_TRUE(step.ok()) << step.status();
     if (!step.ok()) return "";
-    std::string bytes = Fetch(**step);
+    std::string bytes = FetchRevised(**step);
     auto made = (*step)->Commit();
     EXPECT_TRUE(made.ok()) << made.status();
     if (made.ok()) Publish(*made);

@@ -32,6 +32,18 @@ OwnRollout::OwnRollout(uint32_t count, uint32_t seed, double reward)
   rollout.duration_ms = 5;
 }
 
+std::string Fetch(const client::Step& step) {
+  std::string bytes;
+  auto reader = step.Read({});
+  client::MicroBatch batch;
+  auto more = reader->Next(&batch);
+  for (; more.ok() && *more; more = reader->Next(&batch)) {
+    for (const auto& column : batch.columns) bytes.append(column.bytes);
+  }
+  EXPECT_TRUE(more.ok()) << more.status();
+  return bytes;
+}
+
 World::World(std::vector<std::string> flags)
     : daemon(std::move(flags)), client(Connect(daemon.address())), admin(client.get()) {}
 

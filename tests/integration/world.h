@@ -34,6 +34,9 @@ struct OwnRollout {
   client::Rollout rollout;
 };
 
+// The bytes of all micro-batches of the step, one after another.
+std::string Fetch(const client::Step& step);
+
 class World {
  public:
   explicit World(std::vector<std::string> flags = {});
