@@ -75,8 +75,8 @@ absl::StatusOr<replication::LogWrite> DecodeLogWrite(std::string_view record) {
   if (kind == Kind::kAppend) {
     AppendEntry append;
     reader(append.position, append.entry.epoch);
-    append.entry.command.resize(reader.left());
-    reader.Bytes(append.entry.command.data(), append.entry.command.size());
+    append.entry.command = record.substr(record.size() - reader.left());
+    reader.Skip(reader.left());
     write.what = std::move(append);
   } else if (kind == Kind::kTruncate) {
     TruncateLog truncate;
