@@ -297,7 +297,7 @@ def run_chaos(context: Context) -> Result:
     # Each node has a network of its own. By hand that is demanded; a machine for CI may not grant it.
     apart = ["unshare", "--net", "--mount", "--propagation", "private", "--pid", "--fork", "--mount-proc", "true"]
     if not context.by_hand and context.run(apart)[0] != 0:
-        result.output += "chaos: NO ROUNDS WERE RUN, for this machine grants no network namespaces\n"
+        print("chaos: NO ROUNDS WERE RUN, for this machine grants no network namespaces", flush=True)
         return result
     result.add(count_program(*context.run(command, environment, SUITE_TIMEOUT_S + 60 * context.rounds)))
     return result

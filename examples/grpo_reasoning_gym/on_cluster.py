@@ -69,6 +69,8 @@ def train(processes, run, address, data, args):
     trainers = start_trainers(processes, address, args)
     start, killed = time.monotonic(), 0
     while any(trainer.poll() is None for trainer in trainers):
+        if time.monotonic() > start + 60 * args.minutes:
+            sys.exit(f"the trainers did not come to their end within {args.minutes:g} minutes; see {args.out}")
         time.sleep(0.5)
         processes.check()
         done = run.status().published.number / args.steps
@@ -117,6 +119,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", default=str(ROOT / "build" / "demo-cluster"), help="folder for weights and logs")
     parser.add_argument("--steps", type=int, default=40, help="training steps")
+    parser.add_argument("--minutes", type=float, default=10, help="fail if training takes longer")
     parser.add_argument("--kills", type=int, default=3, help="leaders that are killed, at equal distances")
     parser.add_argument("--slots", type=int, default=64, help="attempts that an actor runs at once")
     parser.add_argument("--seed", type=int, default=0)
