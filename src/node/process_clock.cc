@@ -20,6 +20,7 @@ uint64_t SteadyMs() {
 
 std::atomic<uint64_t> ProcessClock::ticked_ms_{0};
 std::atomic<uint64_t> ProcessClock::stood_still_ms_{0};
+std::atomic<uint64_t> ProcessClock::last_ms_{0};
 
 // Whoever asks first after a standstill notices it: a request that came meanwhile may be looked at
 // before the first tick.
@@ -28,7 +29,17 @@ uint64_t ProcessClock::NowMs() {
   uint64_t ticked = ticked_ms_.load(std::memory_order_acquire);
   if (ticked != 0 && now > ticked + kLateMs) ticked = Notice(now);
   // `now` may be of before a standstill that another thread has noticed.
-  return std::max(now, ticked) - stood_still_ms_.load(std::memory_order_relaxed);
+  return Rise(std::max(now, ticked) - stood_still_ms_.load(std::memory_order_relaxed));
+}
+
+// A standstill counts from the last tick, and others may have been told of a later moment before
+// it: what they remember must not lie ahead.
+uint64_t ProcessClock::Rise(uint64_t now) {
+  uint64_t last = last_ms_.load(std::memory_order_relaxed);
+  while (now > last) {
+    if (last_ms_.compare_exchange_weak(last, now, std::memory_order_relaxed)) return now;
+  }
+  return last;
 }
 
 uint64_t ProcessClock::Notice(uint64_t now) {

@@ -1,8 +1,7 @@
 // The milliseconds that the process lived. What it stood still (stopped, or starved of processors)
 // does not count: nobody could renew a lease meanwhile, so none is overdue for it.
 //
-// Thread-safe; for all threads together it never steps back by more than what passes between two
-// ticks. It is one for the whole process.
+// Thread-safe; it never steps back, for all threads together. It is one for the whole process.
 #pragma once
 
 #include <atomic>
@@ -18,9 +17,11 @@ class ProcessClock {
 
  private:
   static uint64_t Notice(uint64_t now);
+  static uint64_t Rise(uint64_t now);
 
   static std::atomic<uint64_t> ticked_ms_;
   static std::atomic<uint64_t> stood_still_ms_;
+  static std::atomic<uint64_t> last_ms_;  // the latest that anybody was told
 };
 
 }  // namespace forebay::node

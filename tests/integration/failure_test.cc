@@ -212,7 +212,7 @@ TEST(FailureTest, LeasesOutlastATimeInWhichTheDaemonStoodStill) {
   // What was overdue would end at once.
   EXPECT_FALSE(held->assignments[0].stop().Wait(absl::Milliseconds(lease_ms) / 2));
   for (auto& assignment : held->assignments) {
-    EXPECT_FALSE(assignment.stop().cancelled());
+    EXPECT_FALSE(assignment.stop().cancelled()) << assignment.reason() << world.daemon.Log();
     OwnRollout own(16, 1, 1);
     EXPECT_TRUE(assignment.Push(own.rollout, {.timeout = absl::Seconds(20)}).ok());
   }
