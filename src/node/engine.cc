@@ -251,6 +251,7 @@ absl::Status Engine::Begin(Journal* journal) {
   for (size_t i = 0; i < shards_.size(); ++i) {
     if (auto status = shards_[i]->Begin(journal, applied[i]); !status.ok()) return status;
   }
+  ProcessClock::Tick();  // from here on a standstill is noticed
   // Messages that were not acknowledged before the end of the last process.
   ledger_.serial.Post([this] { ledger_.loop->Resend(); });
   for (auto& shard : shards_) shard->serial.Post([s = shard.get()] { s->loop->Resend(); });
