@@ -25,7 +25,7 @@ void ReliefLook::AtShard(const shard::State& state, const shard::Primary& primar
   };
   FilledShard filled{.shard = state.shard()};
   for (const auto& source : state.Sources()) {
-    progress += source.counters->accepted + source.counters->groups_dropped;
+    moved += source.counters->accepted + source.counters->groups_dropped;
     filled.open += source.groups_open;
     if (is_wanted(source.source)) {
       ready += source.groups_ready;
@@ -50,7 +50,7 @@ ReliefFacts FactsOf(const ReliefLook& look) {
   ReliefFacts facts{.waiters = look.waiting.size(),
                     .step_lacks_groups = look.step_lacks_groups,
                     .groups_ready = look.ready,
-                    .progress = look.progress};
+                    .progress = look.used_bytes + look.moved};
   // What is being generated will be pushed, and then it is seen whether that waits; unless it
   // cannot fill the step, and there is something else to drop: one slow attempt must not hold up
   // all others.

@@ -39,16 +39,16 @@ struct FilledShard {
   uint64_t others = 0;  // groups, ready ones too, of sources that the waiting step does not take
 };
 
-// All that is decided by. The caller fills in what waits and what it knows of progress; then the
-// ledger is looked at, then every shard.
+// All that is decided by. The caller fills in what waits and what is used; then the ledger is
+// looked at, then every shard.
 struct ReliefLook {
   std::vector<WaitingPush> waiting;  // oldest first
-  // Changes whenever something moves: pushes let in, rollouts accepted or dropped.
-  uint64_t progress = 0;
+  uint64_t used_bytes = 0;           // of payload memory, without those that wait
 
   void AtLedger(const ledger::State& state, const ledger::Primary& primary);
   void AtShard(const shard::State& state, const shard::Primary& primary);
 
+  uint64_t moved = 0;  // rollouts accepted and groups dropped, ever
   // Of the oldest step that lacks groups.
   bool step_lacks_groups = false;
   bool too_large = false;
@@ -65,6 +65,8 @@ struct ReliefFacts {
   uint64_t waiters = 0;            // pushes, and shards with actors that wait for memory
   bool step_lacks_groups = false;  // the oldest open one
   uint64_t groups_ready = 0;       // that this step could take
+  // Changes whenever something moves: pushes let in, bytes freed, rollouts accepted or dropped. Not
+  // when pushes come to wait or give up: while actors try again and again, that would never end.
   uint64_t progress = 0;
 };
 ReliefFacts FactsOf(const ReliefLook& look);

@@ -19,7 +19,7 @@ void BudgetRelief::Tick(uint64_t now_ms) {
   for (const storage::BudgetWaiter& waiter : budget.Waiters()) {
     look->waiting.push_back({.id = waiter.id, .attempt = AttemptId(waiter.tag)});
   }
-  look->progress = use.used_bytes + use.waiting_bytes;
+  look->used_bytes = use.used_bytes;
   context_->engine->OnLedger([this, look, now_ms](node::LedgerLoop& loop, uint64_t) {
     look->AtLedger(loop.state(), loop.primary());
     ForEachShard(

@@ -399,11 +399,9 @@ void Node::ServeWaiting() {
 // As server/budget_relief.cc does it.
 void Node::FreeUpMemory() {
   node::ReliefLook look;
-  look.progress = payloads_.used();
-  for (const Waiting& push : waiting_) {
+  look.used_bytes = payloads_.used();
+  for (const Waiting& push : waiting_)
     look.waiting.push_back({.id = push.id, .attempt = push.rollouts.front().lease.attempt});
-    look.progress += push.bytes;
-  }
   look.AtLedger(ledger(), ledger_->loop->primary());
   for (const auto& host : shards_) look.AtShard(host->state(), host->loop->primary());
   if (!relief_.Stuck(queue_->now_ms(), kReliefAfterMs, node::FactsOf(look))) return;

@@ -129,5 +129,31 @@ TEST(FactsOf, CountsActorsThatWaitOnceWhatIsGeneratedCannotFillTheStep) {
   EXPECT_EQ(FactsOf(look).waiters, 2u);
 }
 
+// Actors push again what waits for too long: that must not put relief off.
+TEST(FactsOf, TakesPushesThatComeToWaitForNoProgress) {
+  ReliefLook look;
+  look.step_lacks_groups = true;
+  look.used_bytes = 900;
+  look.moved = 3;
+  ReliefClock clock;
+  clock.Stuck(0, 1000, FactsOf(look));
+  for (uint64_t now_ms = 100; now_ms < 1200; now_ms += 100) {
+    look.waiting.push_back({.id = now_ms});
+    EXPECT_EQ(clock.Stuck(now_ms, 1000, FactsOf(look)), now_ms == 1100) << now_ms;
+  }
+}
+
+TEST(FactsOf, TakesBytesAndRolloutsThatMoveForProgress) {
+  ReliefLook look;
+  look.used_bytes = 900;
+  look.moved = 3;
+  const uint64_t progress = FactsOf(look).progress;
+  look.used_bytes = 800;
+  EXPECT_NE(FactsOf(look).progress, progress);
+  look.used_bytes = 900;
+  look.moved = 4;
+  EXPECT_NE(FactsOf(look).progress, progress);
+}
+
 }  // namespace
 }  // namespace forebay::node
