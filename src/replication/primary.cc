@@ -86,7 +86,8 @@ void Replica::SendAppend(NodeId to, const Peer& peer, std::vector<Entry> entries
 void Replica::SendEntries(NodeId to, Peer& peer, uint64_t now_ms) {
   bool sent = false;
   if (peer.next.value - 1 < log_.base().position.value) {
-    if (peer.snapshot_ms == 0 || now_ms - peer.snapshot_ms >= options_.snapshot_retry_ms) {
+    // What was proposed before it was asked for may be sent after it.
+    if (peer.snapshot_ms == 0 || now_ms >= peer.snapshot_ms + options_.snapshot_retry_ms) {
       peer.snapshot_ms = now_ms;
       peer.snapshot_at = applied_;
       output_.snapshots.push_back(to);

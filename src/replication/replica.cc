@@ -197,7 +197,8 @@ LogPosition Replica::NeededByPeers() const {
   LogPosition needed(UINT64_MAX);
   for (const auto& [node, peer] : peers_) {
     const LogPosition has = std::max(peer.end, peer.snapshot_at);
-    if (has >= log_.base().position && tick_ms_ - peer.heard_ms <= options_.suspect_ms)
+    // Most have been heard since the last tick.
+    if (has >= log_.base().position && tick_ms_ <= peer.heard_ms + options_.suspect_ms)
       needed = std::min(needed, has);
   }
   return needed;

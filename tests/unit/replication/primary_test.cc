@@ -234,24 +234,70 @@ TEST(Primary, KeepsToItsWindowAndItsLimitOfWhatWaits) {
   EXPECT_TRUE(h.Said<Append>(kTwo));
 }
 
-TEST(Primary, AsksForASnapshotForAPeerThatLacksWhatIsNotKept) {
-  Options options;
-  options.retained_bytes_max = 0;
-  Harness h({}, {kOne, Incarnation(1), Incarnation(1)}, options);
-  h.Reign();
-  for (int i = 0; i < 30; ++i) {  // node 3 is away for so long that nothing is kept for it
+// For so long that nothing is kept for it.
+void WorkWithoutNodeThree(Harness& h) {
+  for (int i = 0; i < 30; ++i) {
     h.Tick();
     if (!h.output.swaps.empty()) h.AnswerSwap(SwapOutcome::kDone, h.output.swaps[0].id);
     h.Propose("a");
     h.SyncAll();
     h.Acknowledge(kTwo, h.replica.log().last().position.value);
   }
+}
+
+TEST(Primary, AsksForASnapshotForAPeerThatLacksWhatIsNotKept) {
+  Options options;
+  options.retained_bytes_max = 0;
+  Harness h({}, {kOne, Incarnation(1), Incarnation(1)}, options);
+  h.Reign();
+  WorkWithoutNodeThree(h);
   ASSERT_GT(h.replica.log().base().position, LogPosition(1));
   h.Hear(kThree, 1, Appended{false, LogPosition(0), LogPosition(0)});
   ASSERT_EQ(h.output.snapshots.size(), 1u);
   EXPECT_EQ(h.output.snapshots[0], kThree);
   h.Hear(kThree, 1, Appended{false, LogPosition(0), LogPosition(0)});
   EXPECT_TRUE(h.output.snapshots.empty());  // it is on its way
+}
+
+TEST(Primary, KeepsWhatAPeerLacksThatWasHeardSinceTheLastTick) {
+  Options options;
+  options.retained_bytes_max = 0;
+  Harness h({}, {kOne, Incarnation(1), Incarnation(1)}, options);
+  h.Reign();
+  h.Tick();
+  h.Configure(Config(1, 1, {1, 2}));
+  h.now += 10;
+  h.Acknowledge(kThree, 1);
+  ASSERT_EQ(h.Propose("a"), 2u);
+  ASSERT_EQ(h.Propose("b"), 3u);
+  h.SyncAll();
+  h.Acknowledge(kTwo, 3);
+  ASSERT_EQ(h.applied, 3u);
+  EXPECT_EQ(h.replica.log().base().position, LogPosition(1));
+  // What it was sent came in another order: it asks again, and needs no snapshot.
+  h.Hear(kThree, 1, Appended{false, LogPosition(1), LogPosition(1)});
+  EXPECT_TRUE(h.output.snapshots.empty());
+  const auto again = h.Said<Append>(kThree);
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->before, At(1, 1));
+  EXPECT_EQ(again->entries.size(), 2u);
+}
+
+TEST(Primary, AsksForOneSnapshotAlthoughWhatWasProposedBeforeIsSentAfterIt) {
+  Options options;
+  options.retained_bytes_max = 0;
+  Harness h({}, {kOne, Incarnation(1), Incarnation(1)}, options);
+  h.Reign();
+  WorkWithoutNodeThree(h);
+  ASSERT_GT(h.replica.log().base().position, LogPosition(1));
+  ASSERT_TRUE(h.replica.Propose("b", h.now).ok());
+  // Node 3 is back, and says where it is.
+  h.replica.OnMessage({kThree, Incarnation(1), Epoch(1), Appended{false, {}, {}}}, h.now + 10);
+  h.replica.OnMessage(
+      {kThree, Incarnation(1), Epoch(1), Appended{true, LogPosition(1), LogPosition(1)}},
+      h.now + 10);
+  h.Look();
+  EXPECT_EQ(h.output.snapshots.size(), 1u);
 }
 
 TEST(Primary, HandsOverToWhoHasEverything) {
