@@ -17,6 +17,7 @@ from typing import Any, Callable, Iterator, List, Optional, Sequence, Set, Tuple
 
 import grpc
 
+from . import _errors
 from ._messages import cluster as wire
 
 log = logging.getLogger("forebay")
@@ -286,6 +287,8 @@ class Cluster:
             if self._watch is not None:
                 self._watch.cancel()
             self._changed.notify_all()
+            for nap in self._naps:
+                nap.over.set()
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
@@ -332,7 +335,7 @@ class Cluster:
                     self._route.take_view(address, wire.ClusterView())
             else:
                 why = error.details() or str(error.code())
-        except (TimeoutError, ValueError) as error:
+        except (TimeoutError, ValueError, _errors.Cancelled) as error:
             why = str(error)
         finally:
             with self._lock:

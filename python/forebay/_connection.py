@@ -322,6 +322,8 @@ class Connection:
 
     def _node(self, address: str) -> _Node:
         with self._lock:
+            if self._closed:
+                raise _errors.Cancelled("the connection was closed")
             node = self._nodes.get(address)
             if node is None:
                 node = self._nodes[address] = _Node(address, self._open)
@@ -498,9 +500,9 @@ class Connection:
     def close(self) -> None:
         if self._pid != os.getpid():
             return  # of a parent, or never used
-        self._closed = True
         self._cluster.close()
         with self._lock:
+            self._closed = True  # whoever comes later opens no channel any more
             nodes, self._nodes = list(self._nodes.values()), {}
         for node in nodes:
             node.close()

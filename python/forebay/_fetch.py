@@ -168,9 +168,10 @@ class Fetcher:
             if self._scope.cancelled:
                 break
             self._assembly = None
-            call = self._connection.stream(METHOD, self._sent(self._requests), "fetch", decode=self._decode)
+            call = None
             pause = 0.0
             try:
+                call = self._connection.stream(METHOD, self._sent(self._requests), "fetch", decode=self._decode)
                 with self._scope.holding(call):
                     self._receive(call)
             except grpc.RpcError as error:
@@ -182,9 +183,11 @@ class Fetcher:
             except Exception as error:  # whatever it is, whoever waits for a micro-batch must hear of it
                 known = isinstance(error, _errors.ForebayError)
                 self._fail(error if known else _errors.InternalError(f"fetching failed: {error!r}"))
-                call.cancel()
+                if call is not None:
+                    call.cancel()
             self._ask_again()
-            self._connection.pause(pause, self._scope, call.revision)
+            if call is not None:
+                self._connection.pause(pause, self._scope, call.revision)
         meter().leave_thread()
 
     @staticmethod

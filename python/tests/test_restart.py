@@ -177,3 +177,13 @@ def test_a_call_that_waits_for_the_daemon_ends_when_the_run_is_closed(restarted)
     thread.join(20)
     assert len(ended) == 1
     restarted.start()
+
+
+def test_a_call_on_a_closed_run_is_refused_though_the_daemon_is_away(restarted):
+    run = fb.connect(restarted.config["listen__grpc"])
+    run.sources()
+    restarted.kill()
+    run.close(1.0)
+    with pytest.raises(fb.Cancelled, match="closed"):
+        run.sources()
+    restarted.start()
