@@ -53,6 +53,12 @@ struct TrainerOptions {
   std::optional<uint64_t> resume_step;
 };
 
+// What a sequence of so many tokens was measured to cost, in any unit.
+struct CostPoint {
+  uint32_t tokens = 0;
+  double cost = 0;
+};
+
 struct StepSpec {
   uint32_t groups = 0;  // or 0 and `tokens`
   uint64_t tokens = 0;
@@ -66,6 +72,9 @@ struct StepSpec {
   std::vector<std::string> sources;  // empty: all train sources
   double cost_linear = 0;            // 0 and 0: the daemon's defaults
   double cost_quadratic = 0;
+  // By rising tokens, at most 1024; if there are any, instead of the coefficients. Between points
+  // the cost is on the line between them.
+  std::vector<CostPoint> cost_table;
 };
 
 // The numbers of forebay.v1.StepState.

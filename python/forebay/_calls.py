@@ -328,7 +328,9 @@ class SyncRun:
         shifts loss_mask to the position that predicts. resume: the next step to commit, by the
         trainer's own checkpoint. replan: pack open steps anew for this mesh. ahead: steps opened
         ahead of the one that is trained (0 or 1). advantages: a function of Scalars instead of the
-        source's rule. Also: pad_multiple, groups_whole, refuse_over_budget, cost_linear, cost_quadratic.
+        source's rule. Also: pad_multiple, groups_whole, refuse_over_budget, cost_linear, cost_quadratic;
+        or cost_table, pairs of a sequence's tokens and what it was measured to cost (any unit): ranks
+        are balanced by that.
         """
         mesh = mesh or Mesh()
         if not groups and not tokens:

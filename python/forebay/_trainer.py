@@ -11,7 +11,7 @@ import threading
 import time
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Type, TypeVar, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Type, TypeVar, Union
 
 import numpy as np
 
@@ -406,12 +406,23 @@ def names_of(names: Union[str, Sequence[str]]) -> List[str]:
     return [names] if isinstance(names, str) else list(names)
 
 
+def cost_points(table: Any) -> List[wire.CostPoint]:
+    """Of pairs, or a dict, of tokens and cost; by tokens."""
+    pairs = table.items() if isinstance(table, Mapping) else table
+    try:
+        return [wire.CostPoint(tokens=int(tokens), cost=float(cost)) for tokens, cost in sorted(pairs)]
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"cost_table is {table!r}, must hold pairs of tokens and cost: {error}") from None
+
+
 def step_spec(mesh: Mesh, sources: Sequence[str], advantages: bool, **spec: Any) -> wire.StepSpec:
     """The step that a trainer asks for; unknown names are refused."""
     known = {field.name for field in wire.StepSpec.FIELDS}
     for name in spec:
         if name not in known:
             raise TypeError(f"{name!r} is no setting of a step; known: {', '.join(sorted(known))}")
+    if spec.get("cost_table") is not None:
+        spec["cost_table"] = cost_points(spec["cost_table"])
     return wire.StepSpec(
         mesh=mesh.message(),
         sources=names_of(sources),

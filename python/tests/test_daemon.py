@@ -164,6 +164,23 @@ def test_two_ranks_share_a_step_and_columns_come_back(run):
         assert one.commit().number == two.commit().number  # once, whichever comes first
 
 
+def test_ranks_are_balanced_by_the_trainers_own_costs(run):
+    fill(run, 3)  # each of 10, 11, 12 and 13 tokens
+    with pytest.raises(fb.InvalidRequest, match=r"cost_table\[1\].cost: 1, must be finite, above 0 and at least 2"):
+        with run.trainer(groups=3, cost_table=[(10, 2), (20, 1)]) as t:
+            next(t.steps(1))
+    with pytest.raises(ValueError, match="cost_table .* must hold pairs"):
+        run.trainer(groups=3, cost_table=[7])
+
+    def rank(dp_rank):
+        return run.trainer(mesh=fb.Mesh(dp=2, dp_rank=dp_rank), groups=3, cost_table={13: 100, 12: 1})
+
+    with rank(0) as first, rank(1) as second:
+        lengths = [np.concatenate([np.diff(mb.cu_seqlens) for mb in next(t.steps(1))]).tolist() for t in (first, second)]
+        assert sorted(map(len, lengths)) == [2, 10]
+        assert sorted(map(sum, lengths))[0] == 26  # two of the long ones against all the rest
+
+
 def test_an_exception_aborts_the_step_and_its_groups_come_again(run):
     fill(run, 2)
     with pytest.raises(RuntimeError, match="out of memory"):

@@ -49,6 +49,11 @@ void ToWire(const StepSpec& spec, const Mesh& mesh, v1::StepSpec* out) {
   out->mutable_sources()->Add(spec.sources.begin(), spec.sources.end());
   out->set_cost_linear(spec.cost_linear);
   out->set_cost_quadratic(spec.cost_quadratic);
+  for (const CostPoint& point : spec.cost_table) {
+    v1::CostPoint* added = out->add_cost_table();
+    added->set_tokens(point.tokens);
+    added->set_cost(point.cost);
+  }
 }
 
 StepPlan FromWire(const v1::OpenStepResponse& r) {

@@ -28,6 +28,12 @@ std::string Text(const std::vector<SourceId>& sources) {
   return absl::StrJoin(sources, "+",
                        [](std::string* out, SourceId id) { absl::StrAppend(out, id.value); });
 }
+std::string Text(const std::vector<batch::CostPoint>& table) {
+  if (table.empty()) return "none";
+  return absl::StrJoin(table, ",", [](std::string* out, const batch::CostPoint& point) {
+    absl::StrAppend(out, point.tokens, "=", point.cost);
+  });
+}
 std::string Text(double value) { return absl::StrCat(value); }
 std::string Text(uint64_t value) { return absl::StrCat(value); }
 std::string Text(uint32_t value) { return absl::StrCat(value); }
@@ -73,7 +79,7 @@ absl::Status CheckPacking(const StepSpec& spec) {
                      spec.mesh.micro_batches_multiple_of, " * ", spec.mini_batches, ", at most ",
                      batch::kMaxMicroBatches));
   }
-  return batch::CheckCost({spec.cost_linear, spec.cost_quadratic});
+  return batch::CheckCost({spec.cost_linear, spec.cost_quadratic, spec.cost_table});
 }
 
 absl::Status CheckSelection(const StepSpec& spec) {
@@ -124,6 +130,7 @@ std::optional<std::string> PackingDifference(const StepSpec& asked, const StepSp
       .Field("custom_advantages", asked.custom_advantages, held.custom_advantages)
       .Field("cost_linear", asked.cost_linear, held.cost_linear)
       .Field("cost_quadratic", asked.cost_quadratic, held.cost_quadratic)
+      .Field("cost_table", asked.cost_table, held.cost_table)
       .found();
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "batch/cost.h"
 #include "codec/peer_messages.h"
 #include "ledger/rewind_commands.h"
 
@@ -40,11 +41,12 @@ struct StepSpec {
   std::vector<SourceId> sources;
   double cost_linear = 24576;
   double cost_quadratic = 1;
+  std::vector<batch::CostPoint> cost_table;  // if any, instead of the coefficients
   bool operator==(const StepSpec&) const = default;
   template <class A>
   void Fields(A& a) {
     a(groups, tokens, mesh, token_budget, mini_batches, max_lag, refuse_over_budget, groups_whole,
-      pad_multiple, custom_advantages, sources, cost_linear, cost_quadratic);
+      pad_multiple, custom_advantages, sources, cost_linear, cost_quadratic, cost_table);
   }
 };
 

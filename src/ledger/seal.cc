@@ -129,7 +129,7 @@ absl::StatusOr<PackedStep> PackStep(const Step& step, const StepSpec& spec) {
   pack.groups_whole = spec.groups_whole;
   pack.refuse_over_budget = spec.refuse_over_budget;
   pack.pad_multiple = spec.pad_multiple;
-  pack.cost = {spec.cost_linear, spec.cost_quadratic};
+  pack.cost = {spec.cost_linear, spec.cost_quadratic, spec.cost_table};
   absl::StatusOr<batch::Plan> plan = batch::Pack(sizes, pack);
   if (!plan.ok()) return plan.status();
   PackedStep packed;

@@ -33,6 +33,9 @@ absl::StatusOr<ledger::StepSpec> FromWire(const v1::StepSpec& spec,
     out.cost_linear = spec.cost_linear();
     out.cost_quadratic = spec.cost_quadratic();
   }
+  for (const v1::CostPoint& point : spec.cost_table()) {
+    out.cost_table.push_back({point.tokens(), point.cost()});
+  }
   for (const auto& name : spec.sources()) {
     const auto* source = catalog.Find(name);
     if (source == nullptr) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import pathlib
 import subprocess
 import threading
@@ -114,7 +115,7 @@ class Lab:
         while not self._over.wait(0.5):
             try:
                 self.resident_bytes = max(self.resident_bytes, int(self.metrics()["process_resident_memory_bytes"]))
-            except (OSError, ValueError, KeyError):
+            except (OSError, http.client.HTTPException, ValueError, KeyError):  # it may be killed in the midst of an answer
                 continue
 
     def _status(self) -> tuple[int, str]:

@@ -66,6 +66,11 @@ class AttachTrainerResponse(Message):
     run: int = fixed64(5)
 
 
+class CostPoint(Message):
+    tokens: int = uint32(1)
+    cost: float = double(2)
+
+
 class StepSpec(Message):
     groups: int = uint32(1)
     tokens: int = uint64(2)
@@ -80,6 +85,7 @@ class StepSpec(Message):
     sources: Repeated[str] = repeated(11, "string")
     cost_linear: float = double(12)
     cost_quadratic: float = double(13)
+    cost_table: Repeated[CostPoint] = messages(14, lambda: CostPoint)
 
 
 class OpenStepRequest(Message):

@@ -63,7 +63,10 @@ INSTANTIATE_TEST_SUITE_P(
                 [](StepSpec& s) { s.sources = {SourceId(2)}; }},
         BadSpec{"sources: eval is for evaluation", [](StepSpec& s) { s.sources = {SourceId(1)}; }},
         BadSpec{"linear", [](StepSpec& s) { s.cost_linear = -1; }},
-        BadSpec{"quadratic", [](StepSpec& s) { s.cost_quadratic = NAN; }}));
+        BadSpec{"quadratic", [](StepSpec& s) { s.cost_quadratic = NAN; }},
+        BadSpec{"cost_table[1].tokens: 8, from 9", [](StepSpec& s) {
+                  s.cost_table = {{8, 1}, {8, 2}};
+                }}));
 
 struct BadAttach {
   const char* names;
