@@ -18,7 +18,7 @@ class Harness {
   static constexpr SourceId kSource{0};
   static constexpr SessionId kActor{1};
 
-  explicit Harness(uint64_t seed = 7) : state(Options{ShardId(3), seed}) {
+  explicit Harness(uint64_t seed = 7, ShardId shard = ShardId(3)) : state(Options{shard, seed}) {
     settings.name = "math";
     settings.group_size = settings.attempts_per_task = settings.complete_at = 4;
     settings.max_failures = 3;
