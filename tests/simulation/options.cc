@@ -121,6 +121,33 @@ void DrawDisk(Dice& dice, HistoryOptions* o) {
 
 }  // namespace
 
+HistoryOptions ScaleOptions(const Scale& scale) {
+  constexpr uint32_t kGroupSize = 16;
+  constexpr uint64_t kEventsPerRollout = 8;  // about; the whole state is looked at once a step
+  HistoryOptions options;
+  options.seed = scale.seed;
+  options.events = UINT64_MAX;
+  options.steps = scale.steps;
+  options.scan_every = scale.rollouts_per_step * kEventsPerRollout;
+  options.shards = scale.shards;
+  codec::SourceSettings source;
+  source.name = "math";
+  source.group_size = source.attempts_per_task = source.complete_at = kGroupSize;
+  source.max_lag = 1;
+  options.sources = {source};
+  options.tasks_per_source = scale.rollouts_per_step;
+  options.actors = scale.actors;
+  options.slots = 16;
+  options.attempt_ms = 20'000;
+  options.straggler = 0.005;
+  options.ranks = scale.ranks;
+  options.groups_per_step = scale.rollouts_per_step / kGroupSize;
+  options.crash = 1e-5;
+  options.fail = options.release = options.repeat_push = 1e-3;
+  options.loss = options.repeat = 1e-4;
+  return options;
+}
+
 HistoryOptions DrawHistory(uint64_t seed) {
   Dice dice(HashCombine(seed, 0x5eed));
   HistoryOptions o;

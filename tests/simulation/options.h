@@ -27,6 +27,8 @@ struct HistoryOptions {
   // The history ends when so many events have happened, and the run has shown that it still makes
   // progress.
   uint64_t events = 20'000;
+  uint64_t steps = 0;           // if not 0, the history ends with this commit instead
+  uint64_t scan_every = 1'000;  // events, between two looks at the whole state
   uint32_t shards = 1;
   std::vector<codec::SourceSettings> sources;
   uint32_t tasks_per_source = 100;
@@ -111,6 +113,15 @@ struct HistoryOptions {
   bool Faulty() const { return loss > 0 || repeat > 0 || crash > 0 || restart_one_in > 0; }
   std::string Summary() const;
 };
+
+// One of the size of a large run, with few faults; groups of 16.
+struct Scale {
+  uint64_t seed = 1;
+  uint32_t actors = 10'000, ranks = 1'000, shards = 64;
+  uint32_t rollouts_per_step = 100'000;
+  uint64_t steps = 100;
+};
+HistoryOptions ScaleOptions(const Scale& scale);
 
 // A history of this seed. Switching features on and off at random finds more than having them all
 // on always.

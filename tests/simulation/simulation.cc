@@ -14,8 +14,7 @@
 namespace forebay::simulation {
 namespace {
 
-constexpr uint64_t kScanEvery = 1'000;  // events
-constexpr double kFaultyPart = 0.8;     // of the events; then everything heals
+constexpr double kFaultyPart = 0.8;  // of the events; then everything heals
 constexpr uint64_t kMaintainMs = 1'000;
 // A history must come to an end, even if time stands still.
 constexpr uint64_t kStuckEvents = 4'000'000;
@@ -219,7 +218,7 @@ void Simulation::Run() {
   queue_.After(dice_.Below(2'000), [this] { StartJob(options_.ranks); });
   queue_.After(kMaintainMs, [this] { Maintain(); });
   const auto heal_at = static_cast<uint64_t>(static_cast<double>(options_.events) * kFaultyPart);
-  uint64_t next_scan = kScanEvery;
+  uint64_t next_scan = options_.scan_every;
   while (!checker_.violation()) {
     const uint64_t events = queue_.events();
     queue_.RunNext();
@@ -228,8 +227,9 @@ void Simulation::Run() {
     if (node_.refused()) break;
     if (queue_.events() >= next_scan) {
       checker_.OnScan();
-      next_scan = queue_.events() + kScanEvery;
+      next_scan = queue_.events() + options_.scan_every;
     }
+    if (options_.steps > 0 && result_.stats.steps >= options_.steps) break;
     if (!world_.healed) {
       if (queue_.events() >= heal_at) Heal();
       continue;

@@ -56,6 +56,16 @@ TEST(Simulation, EveryKindOfFaultHappens) {
   EXPECT_GT(stats.unlinked, 0u);
 }
 
+TEST(Simulation, ARunOfManyActorsRanksAndShardsTakesItsSteps) {
+  HistoryOptions options = ScaleOptions(
+      {.actors = 500, .ranks = 50, .shards = 16, .rollouts_per_step = 1'600, .steps = 3});
+  const HistoryResult result = RunHistory(options);
+  EXPECT_EQ(Text(result.violation), "");
+  EXPECT_EQ(result.stats.steps, 3u);
+  EXPECT_GT(result.stats.rollouts, 3 * 1'600u);
+  EXPECT_GE(result.stats.scans, 3u);
+}
+
 TEST(Simulation, ARunWithoutActorsIsFoundToBeStuck) {
   HistoryOptions options = DrawHistory(3);
   options.actors = 0;
