@@ -103,7 +103,7 @@ void Replica::TickAsBackup(uint64_t now_ms) {
     }
   }
   if (pending_ || revision_ == ConfigurationRevision()) return;
-  uint64_t patience_ms = options_.suspect_ms;
+  uint64_t patience_ms = options_.suspect_ms << short_reigns_;
   for (const NodeId node : configuration_.in_sync) {
     if (node == self_.node) break;
     if (node != configuration_.primary) patience_ms += options_.promote_stagger_ms;

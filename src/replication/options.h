@@ -10,6 +10,10 @@ namespace forebay::replication {
 struct Options {
   uint64_t heartbeat_ms = 100;
   uint64_t suspect_ms = 600;  // without a word of the other side
+  // After each reign that did not last so long, suspicion takes twice as long, but not more often
+  // than that: where all is slow, one failover after another helps nobody.
+  uint64_t short_reign_ms = 3'000;
+  uint32_t patience_doublings_max = 3;
   // A member in sync that is behind and has not moved on for so long is taken out.
   uint64_t lag_ms = 1'500;
   uint64_t swap_retry_ms = 200;  // after a compare-and-swap whose outcome is not known, or refused

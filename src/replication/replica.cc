@@ -71,6 +71,7 @@ void Replica::OnConfiguration(ConfigurationRevision revision, const Configuratio
   configuration_ = configuration;
   if (configuration.epoch > epoch_) {
     NoteEpoch(configuration.epoch);
+    NoteReign(now_ms);
     heard_ms_ = now_ms;  // the new primary has its time
   }
   if (configuration.epoch == epoch_ && role_ == Role::kBackup) leader_ = configuration.primary;
@@ -85,6 +86,12 @@ void Replica::OnConfiguration(ConfigurationRevision revision, const Configuratio
              configuration.InSync(self_.node, self_.incarnation)) {
     BeginReign(now_ms);
   }
+}
+
+void Replica::NoteReign(uint64_t now_ms) {
+  const bool was_short = reign_ms_ && now_ms - *reign_ms_ < options_.short_reign_ms;
+  short_reigns_ = was_short ? std::min(short_reigns_ + 1, options_.patience_doublings_max) : 0;
+  reign_ms_ = now_ms;
 }
 
 void Replica::AskSwap(Configuration next, uint64_t now_ms) {

@@ -116,6 +116,7 @@ class Replica {
   void Fail(const std::string& what);
   void Send(NodeId to, decltype(Message::body) body);
   void Write(decltype(LogWrite::what) what);
+  void NoteReign(uint64_t now_ms);
   void AskSwap(Configuration next, uint64_t now_ms);
   void SetCommitted(LogPosition position);
   void CheckHash(const StateHash& theirs);
@@ -184,6 +185,8 @@ class Replica {
   uint64_t heard_ms_;
   bool take_over_ = false;
   bool paused_ = false;
+  std::optional<uint64_t> reign_ms_;  // when the configuration's epoch was first heard of
+  uint32_t short_reigns_ = 0;         // in a row, before that
   std::map<NodeId, Heard> heard_;
 
   // Of a primary.

@@ -170,6 +170,37 @@ TEST(Backup, PausedItSuspectsNobodyUntilThatEnds) {
   EXPECT_EQ(h.output.swaps[0].next, Config(3, 1, {1, 3}));
 }
 
+// Ticks until it asks to be the primary.
+uint64_t PatienceOf(Harness& h) {
+  const uint64_t begin = h.now;
+  while (h.output.swaps.empty() && h.now < begin + 20'000) h.Tick(10);
+  return h.now - begin;
+}
+
+TEST(Backup, HasMorePatienceAfterEachShortReign) {
+  Harness h = Follower();
+  uint64_t epoch = 2;
+  const auto next_reign = [&](uint64_t after_ms) {
+    for (const uint64_t until = h.now + after_ms; h.now < until;) {
+      h.Tick(50);
+      h.Hear(kTwo, epoch, From(At(1, 5), {}, 5, 6));
+    }
+    h.Configure(Config(++epoch, 2, {1, 2, 3}));
+    Harness patient = h;
+    return PatienceOf(patient);
+  };
+  const uint64_t first = next_reign(10'000);
+  EXPECT_GT(first, Options().suspect_ms);
+  EXPECT_LT(first, 2 * Options().suspect_ms);
+  const uint64_t second = next_reign(1'000);
+  EXPECT_EQ(second, first + Options().suspect_ms);
+  const uint64_t third = next_reign(1'000);
+  EXPECT_EQ(third, first + 3 * Options().suspect_ms);
+  for (int i = 0; i < 5; ++i) next_reign(100);
+  EXPECT_EQ(next_reign(100), first + 7 * Options().suspect_ms);
+  EXPECT_EQ(next_reign(Options().short_reign_ms), first);  // one that lasted
+}
+
 TEST(Backup, PausedItTakesOverWhenThePrimaryAsksOrAnOperatorHasNamedIt) {
   Harness asked = Follower();
   asked.replica.SetPaused(true);
