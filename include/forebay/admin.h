@@ -20,7 +20,7 @@
 
 namespace forebay::client {
 
-enum class Order : uint8_t { kStatic = 1, kShuffled = 2, kWeighted = 3 };
+enum class Order : uint8_t { kStatic = 1, kShuffled = 2, kWeighted = 3, kLearnable = 4 };
 enum class AdvantageKind : uint8_t {
   kGrpo = 1,
   kDrGrpo = 2,
@@ -67,6 +67,7 @@ struct SourceSettings {
   double minimum_share = 0;
   Order order = Order::kShuffled;
   uint32_t epochs = 0;
+  double retest = 0.05;
   std::vector<std::string> required_columns;  // empty: tokens and loss_mask
   bool paused = false;
 };

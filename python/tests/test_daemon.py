@@ -181,6 +181,23 @@ def test_ranks_are_balanced_by_the_trainers_own_costs(run):
         assert sorted(map(sum, lengths))[0] == 26  # two of the long ones against all the rest
 
 
+def test_learnable_order_prefers_what_is_neither_solved_nor_unsolved(run):
+    run.load("math", [{"id": "solved"}, {"id": "half"}], group_size=2, order="learnable", retest=0.0, max_lag=100)
+    with pytest.raises(fb.InvalidRequest, match="retest: 1.5, from 0 to 1"):
+        run.configure("math", retest=1.5)
+    drawn = {"solved": 0, "half": 0}
+    with run.sync.actor("a", sources=["math"], slots=1) as actor:
+        for a in actor:
+            with a:
+                name = a.task["id"]
+                drawn[name] += 1
+                a.push(rollout(sum(drawn.values())), reward=1 if name == "solved" else a.attempt % 2)
+            if sum(drawn.values()) == 160:
+                break
+    # 4p(1-p) is 1 against 0.17 at last, so that about one in five is the solved one; as long as it is not known to be.
+    assert drawn["half"] > 1.5 * drawn["solved"] > 0
+
+
 def test_an_exception_aborts_the_step_and_its_groups_come_again(run):
     fill(run, 2)
     with pytest.raises(RuntimeError, match="out of memory"):

@@ -51,6 +51,7 @@ void ToWire(const SourceSettings& s, v1::SourceSettings* out) {
   out->set_minimum_share(s.minimum_share);
   out->set_order(static_cast<v1::Order>(s.order));
   out->set_epochs(s.epochs);
+  out->set_retest(s.retest);
   out->mutable_required_columns()->Add(s.required_columns.begin(), s.required_columns.end());
   out->set_paused(s.paused);
 }

@@ -12,7 +12,7 @@
 namespace forebay::codec {
 
 enum class Purpose : uint8_t { kTrain, kEval };
-enum class Order : uint8_t { kShuffled, kStatic, kWeighted };
+enum class Order : uint8_t { kShuffled, kStatic, kWeighted, kLearnable };
 enum class AdvantageKind : uint8_t { kGrpo, kDrGrpo, kRloo, kReinforcePp, kNone };
 enum class LagOf : uint8_t { kOldest, kStart, kMeanToken, kNewest };
 enum class LateRule : uint8_t { kDrop, kBaselineOnly, kMaskOldTokens, kTrain, kWait };
@@ -48,7 +48,8 @@ struct SourceSettings {
   double weight = 1;
   double minimum_share = 0;
   Order order = Order::kShuffled;
-  uint32_t epochs = 0;  // 0: without end
+  uint32_t epochs = 0;   // 0: without end
+  double retest = 0.05;  // order learnable: of what is solved or unsolved, against half solved
   std::vector<std::string> required_columns = {"tokens", "loss_mask"};
   bool paused = false;
 
@@ -59,8 +60,8 @@ struct SourceSettings {
     a(name, purpose, group_size, attempts_per_task, sampling_json, rewards, reward_timeout_ms,
       complete_at, complete_deadline_ms, complete_minimum, keep_equal_rewards, filter_max_tokens,
       advantage, truncated, aborted, max_lag, lag_of, late, lease_min_ms, lease_max_ms,
-      lease_duration_factor, max_failures, weight, minimum_share, order, epochs, required_columns,
-      paused);
+      lease_duration_factor, max_failures, weight, minimum_share, order, epochs, retest,
+      required_columns, paused);
   }
 };
 

@@ -80,8 +80,8 @@ void AddTasks(Commands* commands) {
   tasks->add_option("-s,--source", arguments->source, "Name of the source");
   tasks
       ->add_option("--filter", arguments->filter,
-                   "Only quarantined ones, or the hardest or easiest")
-      ->check(CLI::IsMember({"quarantined", "hardest", "easiest"}));
+                   "Only quarantined ones, or the hardest, easiest or most learnable first")
+      ->check(CLI::IsMember({"quarantined", "hardest", "easiest", "learnable"}));
   tasks->add_option("-n,--limit", arguments->limit, "At most so many")
       ->check(CLI::Range(1u, 10'000'000u))
       ->capture_default_str();

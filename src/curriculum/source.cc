@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/check.h"
 #include "base/hash.h"
@@ -26,6 +27,21 @@ bool Valid(const TaskStatistics& statistics) {
 
 Source::Source(SourceId id, uint64_t run_seed) : id_(id), order_(HashCombine(run_seed, id.value)) {}
 
+void Source::SetSettings(const codec::SourceSettings& settings) {
+  const auto weighing = [](const codec::SourceSettings& s) {
+    return std::pair(s.order == codec::Order::kLearnable, s.retest);
+  };
+  const bool reweigh = weighing(settings) != weighing(settings_);
+  settings_ = settings;
+  if (reweigh) order_.SetWeights([this](uint32_t i) { return DrawWeight(tasks_[i]); });
+}
+
+uint32_t Source::DrawWeight(const TaskRecord& task) const {
+  if (settings_.order != codec::Order::kLearnable) return FixedWeight(task.weight);
+  const float learnable = 4 * task.PassRate() * (1 - task.PassRate());  // 1 at one half
+  return FixedWeight(task.weight * std::max(learnable, static_cast<float>(settings_.retest)));
+}
+
 uint32_t Source::lease_ms() const {
   const uint64_t most = std::min<uint64_t>(settings_.lease_max_ms, UINT32_MAX);
   if (!estimates_.duration_ms.measured()) return static_cast<uint32_t>(most);
@@ -46,7 +62,7 @@ absl::StatusOr<AddCount> Source::AddTasks(absl::Span<const NewTask> tasks,
     if (next != fresh->end() && *next == i) {
       ++next;
       tasks_.Append(tasks[i]);
-      order_.Append(FixedWeight(tasks[i].weight), true);
+      order_.Append(DrawWeight(tasks_[tasks_.size() - 1]), true);
     } else if (tasks[i].content != PayloadId() &&
                tasks_[*tasks_.Find(tasks[i].external_hash)].content != tasks[i].content) {
       unused_contents->push_back(tasks[i].content);
@@ -96,6 +112,7 @@ void Source::GroupFinished(uint32_t index, const GroupStats& stats) {
   task.last_version = stats.version;
   task.failures = 0;
   ++task.groups;
+  if (settings_.order == codec::Order::kLearnable) Reweigh(index);
 
   estimates_.tokens.Add(tokens_sum, stats.rollouts);
   estimates_.duration_ms.Add(duration_ms_sum, stats.rollouts);
@@ -135,12 +152,13 @@ void Source::SetStatistics(uint32_t index, const TaskStatistics& statistics) {
   task.last_version = statistics.last_version;
   task.mean_tokens = statistics.mean_tokens;
   task.mean_duration_ms = statistics.mean_duration_ms;
+  if (settings_.order == codec::Order::kLearnable) Reweigh(index);
 }
 
 absl::Status Source::SetWeight(uint32_t index, float weight) {
   if (absl::Status valid = CheckWeight(weight); !valid.ok()) return valid;
   tasks_[index].weight = weight;
-  order_.SetWeight(index, FixedWeight(weight));
+  Reweigh(index);
   return absl::OkStatus();
 }
 
@@ -151,7 +169,7 @@ bool Source::SetQuarantine(uint32_t index, bool quarantine) {
   // A task that failed in this epoch has not had its turn: it gets one when it is put back.
   const auto this_epoch = static_cast<uint32_t>(order_.epoch() + 1);
   const bool again = task.last_epoch != this_epoch || task.failures > 0;
-  order_.SetDrawable(index, !quarantine, FixedWeight(task.weight), again);
+  order_.SetDrawable(index, !quarantine, DrawWeight(task), again);
   if (!quarantine) task.failures = 0;
   return true;
 }
@@ -174,9 +192,10 @@ void Source::Snapshot(codec::Writer& writer) const {
 bool Source::Restore(codec::Reader& reader) {
   reader(settings_, place_, counters_, estimates_);
   const auto place = Mixture::FixedPlace(settings_.weight, settings_.minimum_share);
-  const bool valid = settings_.order <= codec::Order::kWeighted &&
-                     settings_.purpose <= codec::Purpose::kEval && estimates_.Valid() &&
-                     place.weight == place_.weight && place.minimum_share == place_.minimum_share;
+  const bool valid = settings_.order <= codec::Order::kLearnable &&
+                     settings_.purpose <= codec::Purpose::kEval && settings_.retest >= 0 &&
+                     settings_.retest <= 1 && estimates_.Valid() && place.weight == place_.weight &&
+                     place.minimum_share == place_.minimum_share;
   return reader.ok() && valid && RestoreTasks(reader) && order_.Restore(reader);
 }
 
@@ -187,7 +206,7 @@ bool Source::RestoreTasks(codec::Reader& reader) {
   if (!tasks_.Restore(reader, count)) return false;
   for (uint32_t i = 0; i < count; ++i) {
     const TaskRecord& record = tasks_[i];
-    order_.Append(FixedWeight(record.weight), record.quarantined == 0);
+    order_.Append(DrawWeight(record), record.quarantined == 0);
   }
   return true;
 }

@@ -74,7 +74,8 @@ class Source {
   uint32_t lease_ms() const;
 
   // See Curriculum for these.
-  void SetSettings(const codec::SourceSettings& settings) { settings_ = settings; }
+  // O(tasks) if tasks are drawn by other weights from then on.
+  void SetSettings(const codec::SourceSettings& settings);
   absl::StatusOr<AddCount> AddTasks(absl::Span<const NewTask> tasks,
                                     std::vector<PayloadId>* unused_contents,
                                     std::optional<uint32_t>* refused = nullptr);
@@ -103,6 +104,9 @@ class Source {
 
  private:
   bool RestoreTasks(codec::Reader& reader);
+  // In the unit of FixedWeight, by the source's order.
+  uint32_t DrawWeight(const TaskRecord& task) const;
+  void Reweigh(uint32_t index) { order_.SetWeight(index, DrawWeight(tasks_[index])); }
 
   SourceId id_;
   codec::SourceSettings settings_;

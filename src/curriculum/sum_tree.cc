@@ -32,6 +32,20 @@ void SumTree::Set(uint32_t index, uint32_t weight) {
   }
 }
 
+void SumTree::AddUp() {
+  const auto sum_up = [](const auto& below, auto& level) {
+    for (size_t i = 0; i < level.size(); ++i) level[i] = 0;
+    for (size_t i = 0; i < below.size(); ++i) level[i / kFanOut] += below[i];
+  };
+  for (size_t k = 0; k < sums_.size(); ++k) {
+    if (k == 0) {
+      sum_up(leaves_, sums_[k]);
+    } else {
+      sum_up(sums_[k - 1], sums_[k]);
+    }
+  }
+}
+
 uint32_t SumTree::Find(uint64_t point) const {
   FOREBAY_CHECK(point < total_);
   uint32_t index = 0;

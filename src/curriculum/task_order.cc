@@ -10,6 +10,14 @@
 
 namespace forebay::curriculum {
 
+namespace {
+
+bool ByWeight(codec::Order order) {
+  return order == codec::Order::kWeighted || order == codec::Order::kLearnable;
+}
+
+}  // namespace
+
 uint32_t FixedWeight(float weight) {
   if (!(weight > 0)) return 0;
   return std::max<uint32_t>(1, static_cast<uint32_t>(double{weight} * 65536));
@@ -45,12 +53,12 @@ void TaskOrder::Again(uint32_t index) {
 }
 
 bool TaskOrder::EpochDone(codec::Order order) const {
-  return order == codec::Order::kWeighted ? draws_ >= drawable() : pending() == 0;
+  return ByWeight(order) ? draws_ >= drawable() : pending() == 0;
 }
 
 bool TaskOrder::CanDraw(codec::Order order, uint32_t epochs) const {
   if (drawable() == 0) return false;
-  if (order == codec::Order::kWeighted && weights_.total() == 0) return false;
+  if (ByWeight(order) && weights_.total() == 0) return false;
   return epochs == 0 || epoch_ + 1 < epochs || (epoch_ < epochs && !EpochDone(order));
 }
 
@@ -69,6 +77,7 @@ uint32_t TaskOrder::Draw(codec::Order order, Prng& prng) {
       index = *pending_.Next(0);
       break;
     case codec::Order::kWeighted:
+    case codec::Order::kLearnable:
       index = weights_.Find(prng.Below(weights_.total()));
       break;
     case codec::Order::kShuffled:

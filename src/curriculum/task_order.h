@@ -1,5 +1,5 @@
 // In which order the tasks of a source are handed out, epoch by epoch: static, shuffled, or a draw
-// by weight.
+// by weight, which may be given or follow from what is learned (kLearnable).
 //
 // Knows indexes and weights only. Static and shuffled hand out each drawable task once an epoch:
 // tasks that are added within an epoch join it, after those that were there. The shuffle is a
@@ -29,6 +29,12 @@ class TaskOrder {
   // The next index is in; weight in the unit of FixedWeight.
   void Append(uint32_t weight, bool drawable);
   void SetWeight(uint32_t index, uint32_t weight);
+  // Of all tasks: O(n).
+  template <class WeightOf>
+  void SetWeights(WeightOf weight_of) {
+    weights_.SetAll(
+        [&](uint32_t i) -> uint32_t { return drawable_.Contains(i) ? weight_of(i) : 0; });
+  }
   // Takes a task out of circulation, or puts it back: `again` also in an epoch that has handed it
   // out.
   void SetDrawable(uint32_t index, bool drawable, uint32_t weight, bool again);

@@ -55,7 +55,7 @@ absl::Status CheckEnums(const codec::SourceSettings& s) {
   FOREBAY_RETURN_IF_ERROR(Known("aborted", s.aborted, codec::AbortedRule::kDrop));
   FOREBAY_RETURN_IF_ERROR(Known("lag_of", s.lag_of, codec::LagOf::kNewest));
   FOREBAY_RETURN_IF_ERROR(Known("late", s.late, codec::LateRule::kWait));
-  return Known("order", s.order, codec::Order::kWeighted);
+  return Known("order", s.order, codec::Order::kLearnable);
 }
 
 const char* NameOf(codec::AdvantageKind kind) {
@@ -147,6 +147,7 @@ absl::Status CheckSettings(const codec::SourceSettings& s) {
     return Refuse("sampling_json: ", s.sampling_json.size(), " bytes, at most ", kSamplingBytesMax);
   }
   FOREBAY_RETURN_IF_ERROR(CheckRewards(s));
+  FOREBAY_RETURN_IF_ERROR(InRange("retest", s.retest, 0.0, 1.0));
   FOREBAY_RETURN_IF_ERROR(InRange("max_lag", uint64_t{s.max_lag}, 0, kMaxLagMax));
   FOREBAY_RETURN_IF_ERROR(CheckLease(s));
   if (!std::isfinite(s.weight) || s.weight < 0) {

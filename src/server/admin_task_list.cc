@@ -1,6 +1,7 @@
 // AdminService: lists of tasks.
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
@@ -116,9 +117,10 @@ void ListTasks(ServiceContext* context, v1::ListTasksRequest request,
   if (filter.empty() || filter == "quarantined") {
     return ListInOrder(context, source->id, !filter.empty(), *size, *place, std::move(answer));
   }
-  if (filter != "hardest" && filter != "easiest") {
-    return answer->Fail(absl::InvalidArgumentError(absl::StrCat(
-        "filter: is '", filter.substr(0, 64), "'; quarantined, hardest, easiest or ''")));
+  if (filter != "hardest" && filter != "easiest" && filter != "learnable") {
+    return answer->Fail(absl::InvalidArgumentError(
+        absl::StrCat("filter: is '", filter.substr(0, 64),
+                     "'; quarantined, hardest, easiest, learnable or ''")));
   }
   if (place->place > kRankedMax) {
     return answer->Fail(absl::InvalidArgumentError(absl::StrCat(
@@ -128,11 +130,15 @@ void ListTasks(ServiceContext* context, v1::ListTasksRequest request,
   const auto place_of = [](const Ranked& r) {
     return std::make_pair(r.shard.value, r.view.task.value);
   };
-  const double sign = filter == "hardest" ? 1 : -1;
+  // The least comes first: pass rates, or how far they are from one half.
+  const auto rank = [filter](const Ranked& r) {
+    if (filter == "learnable") return std::abs(r.pass_rate - 0.5);
+    return filter == "hardest" ? r.pass_rate : -r.pass_rate;
+  };
   ListRanked(
       context, source->id, *size, place->place,
-      [place_of, sign](const Ranked& a, const Ranked& b) {
-        if (a.pass_rate != b.pass_rate) return sign * a.pass_rate < sign * b.pass_rate;
+      [place_of, rank](const Ranked& a, const Ranked& b) {
+        if (rank(a) != rank(b)) return rank(a) < rank(b);
         return place_of(a) < place_of(b);
       },
       std::move(answer));

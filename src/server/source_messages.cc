@@ -39,7 +39,8 @@ using codec::Purpose;
 using codec::TruncatedRule;
 
 constexpr Purpose kPurposes[] = {Purpose::kTrain, Purpose::kTrain, Purpose::kEval};
-constexpr Order kOrders[] = {Order::kShuffled, Order::kStatic, Order::kShuffled, Order::kWeighted};
+constexpr Order kOrders[] = {Order::kShuffled, Order::kStatic, Order::kShuffled, Order::kWeighted,
+                             Order::kLearnable};
 constexpr AdvantageKind kAdvantages[] = {AdvantageKind::kGrpo,        AdvantageKind::kGrpo,
                                          AdvantageKind::kDrGrpo,      AdvantageKind::kRloo,
                                          AdvantageKind::kReinforcePp, AdvantageKind::kNone};
@@ -105,6 +106,7 @@ absl::StatusOr<codec::SourceSettings> FromWire(const v1::SourceSettings& in) {
   if (in.has_weight()) out.weight = in.weight();
   out.minimum_share = in.minimum_share();
   out.epochs = in.epochs();
+  if (in.has_retest()) out.retest = in.retest();
   if (in.required_columns_size() != 0) {
     out.required_columns.assign(in.required_columns().begin(), in.required_columns().end());
   }
@@ -139,6 +141,7 @@ void ToWire(const codec::SourceSettings& in, v1::SourceSettings* out) {
   out->set_minimum_share(in.minimum_share);
   out->set_order(ToWire<v1::Order>(kOrders, in.order));
   out->set_epochs(in.epochs);
+  out->set_retest(in.retest);
   for (const auto& column : in.required_columns) out->add_required_columns(column);
   out->set_paused(in.paused);
 }

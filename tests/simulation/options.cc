@@ -45,7 +45,7 @@ SourceSettings DrawSource(Dice& dice, size_t index, bool eval) {
   s.max_failures = static_cast<uint32_t>(dice.Between(1, 5));
   s.weight = 0.25 + dice.Unit() * 2;
   s.minimum_share = dice.OneIn(3) ? 0.1 : 0;
-  s.order = static_cast<codec::Order>(dice.Below(3));
+  s.order = static_cast<codec::Order>(dice.Below(4));
   return s;
 }
 

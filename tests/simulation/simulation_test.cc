@@ -42,18 +42,25 @@ TEST(Simulation, TheSameSeedIsTheSameHistoryOnDisksWithTrouble) {
 }
 
 TEST(Simulation, EveryKindOfFaultHappens) {
+  constexpr uint64_t kHistoriesMax = 600;  // some kinds are rare
   Stats stats;
-  for (uint64_t seed = 1; seed <= 150; ++seed) {
+  const auto missing = [&stats] {
+    std::string names;
+    for (size_t i = 0; i < kFaults; ++i) {
+      if (stats.faults[i] == 0) names += std::string(Name(static_cast<Fault>(i))) + ", ";
+    }
+    if (stats.evals == 0) names += "evaluations, ";
+    if (stats.unlinked == 0) names += "unlinked segments, ";
+    return names;
+  };
+  for (uint64_t seed = 1; seed <= kHistoriesMax && (seed <= 150 || !missing().empty()); ++seed) {
     HistoryOptions options = DrawHistory(seed);
     options.events = 5'000;
     const HistoryResult result = RunHistory(options);
     ASSERT_EQ(Text(result.violation), "") << "seed " << seed;
     stats.Add(result.stats);
   }
-  for (size_t i = 0; i < kFaults; ++i)
-    EXPECT_GT(stats.faults[i], 0u) << Name(static_cast<Fault>(i));
-  EXPECT_GT(stats.evals, 0u);
-  EXPECT_GT(stats.unlinked, 0u);
+  EXPECT_EQ(missing(), "");
 }
 
 TEST(Simulation, ARunOfManyActorsRanksAndShardsTakesItsSteps) {

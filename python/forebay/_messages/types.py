@@ -31,6 +31,7 @@ ORDER_UNSPECIFIED = 0
 ORDER_STATIC = 1
 ORDER_SHUFFLED = 2
 ORDER_WEIGHTED = 3
+ORDER_LEARNABLE = 4
 
 # AdvantageKind
 ADVANTAGE_UNSPECIFIED = 0
@@ -148,6 +149,7 @@ class SourceSettings(Message):
     minimum_share: float = double(18)
     order: int = int32(19)
     epochs: int = uint32(20)
+    retest: Optional[float] = double(23, optional=True)
     required_columns: Repeated[str] = repeated(21, "string")
     paused: bool = boolean(22)
 

@@ -34,12 +34,13 @@ struct Model {
     return std::any_of(tasks.begin(), tasks.end(),
                        [](const Task& t) { return !t.quarantined && t.weight > 0; });
   }
-  bool EpochDone() const {
-    return settings.order == Order::kWeighted ? draws >= Drawable() : pending.empty();
+  bool ByWeight() const {
+    return settings.order == Order::kWeighted || settings.order == Order::kLearnable;
   }
+  bool EpochDone() const { return ByWeight() ? draws >= Drawable() : pending.empty(); }
   bool CanDraw() const {
     if (settings.paused || Drawable() == 0) return false;
-    if (settings.order == Order::kWeighted && !HasWeight()) return false;
+    if (ByWeight() && !HasWeight()) return false;
     const uint64_t epochs = settings.epochs == 0 ? UINT64_MAX : settings.epochs;
     return epoch < epochs && (!EpochDone() || epoch + 1 < epochs);
   }
@@ -59,7 +60,7 @@ struct Model {
     }
     ASSERT_LT(index, tasks.size());
     ASSERT_FALSE(tasks[index].quarantined);
-    if (settings.order == Order::kWeighted) {
+    if (ByWeight()) {
       ASSERT_GT(tasks[index].weight, 0);
     } else {
       ASSERT_TRUE(pending.contains(index));
@@ -114,7 +115,7 @@ class AgainstModel : public ::testing::TestWithParam<uint64_t> {
     } else if (kind < 95) {
       ChangeSettings();
     } else if (kind < 99) {
-      curriculum_.GroupFinished(task, {.rollouts = 2});
+      curriculum_.GroupFinished(task, {.rollouts = 2, .passes = 2 * prng_.Unit()});
       model_.tasks[index].failures = 0;
     } else {
       const std::string bytes = Bytes(curriculum_);
@@ -143,7 +144,7 @@ class AgainstModel : public ::testing::TestWithParam<uint64_t> {
   }
 
   void ChangeSettings() {
-    model_.settings.order = static_cast<Order>(prng_.Below(3));
+    model_.settings.order = static_cast<Order>(prng_.Below(4));
     model_.settings.paused = prng_.Below(6) == 0;
     model_.settings.epochs =
         prng_.Below(2) == 0 ? 0 : static_cast<uint32_t>(model_.epoch + prng_.Below(3));

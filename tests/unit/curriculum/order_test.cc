@@ -149,6 +149,44 @@ TEST(WeightedOrder, DrawsInProportionToTheWeights) {
   EXPECT_LT(chi_square, 97);
 }
 
+TEST(LearnableOrder, DrawsByWhatIsNeitherSolvedNorUnsolved) {
+  Curriculum curriculum = MakeCurriculum(Order::kLearnable, 4);
+  // 0 is solved, 1 unsolved, 2 half; 3 was not tried, and weighs twice.
+  const auto finish = [&](uint32_t index, double passes) {
+    for (int i = 0; i < 100; ++i) {
+      curriculum.GroupFinished(TaskId::Make(kSource, index), {.rollouts = 16, .passes = passes});
+    }
+  };
+  finish(0, 16);
+  finish(1, 0);
+  finish(2, 8);
+  ASSERT_TRUE(curriculum.SetWeight(TaskId::Make(kSource, 3), 2).ok());
+  codec::SourceSettings settings = Settings(Order::kLearnable);
+  settings.retest = 0.1;
+  const auto shares = [&] {
+    curriculum.PutSource(kSource, settings);
+    std::vector<double> counts(4);
+    Prng prng(23);
+    for (uint32_t index : Draw(curriculum, 32'000, prng)) counts[index] += 1.0 / 10'000;
+    return counts;
+  };
+  using testing::DoubleNear;
+  EXPECT_THAT(shares(), ElementsAre(DoubleNear(0.1, 0.02), DoubleNear(0.1, 0.02),
+                                    DoubleNear(1, 0.05), DoubleNear(2, 0.05)));
+  settings.retest = 0;  // 4p(1-p) of 161 passes in 162 is left
+  EXPECT_THAT(shares(), ElementsAre(DoubleNear(0.026, 0.02), DoubleNear(0.026, 0.02),
+                                    DoubleNear(1.05, 0.05), DoubleNear(2.1, 0.05)));
+  settings.retest = 1;  // all alike, but for their weights
+  EXPECT_THAT(shares(), ElementsAre(DoubleNear(0.64, 0.05), DoubleNear(0.64, 0.05),
+                                    DoubleNear(0.64, 0.05), DoubleNear(1.28, 0.05)));
+  // What a rewind puts back counts, too.
+  settings.retest = 0.1;
+  curriculum.PutSource(kSource, settings);
+  for (uint32_t i = 0; i < 3; ++i) curriculum.SetStatistics(TaskId::Make(kSource, i), {});
+  EXPECT_THAT(shares(), ElementsAre(DoubleNear(0.64, 0.05), DoubleNear(0.64, 0.05),
+                                    DoubleNear(0.64, 0.05), DoubleNear(1.28, 0.05)));
+}
+
 TEST(WeightedOrder, FollowsAChangedWeightAtOnce) {
   Curriculum curriculum = MakeCurriculum(Order::kWeighted, 10);
   for (uint32_t i = 0; i < 10; ++i) {

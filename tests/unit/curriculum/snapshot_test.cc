@@ -17,12 +17,12 @@ bool Restored(std::string_view bytes, Curriculum* curriculum) {
   return curriculum->Restore(reader) && reader.Done();
 }
 
-// Three sources, each with a history.
+// A source of each order, each with a history.
 Curriculum Used(uint64_t tasks) {
   Curriculum curriculum(9);
   std::vector<PayloadId> unused;
   Prng prng(3);
-  for (uint16_t id = 0; id < 3; ++id) {
+  for (uint16_t id = 0; id < 4; ++id) {
     codec::SourceSettings settings = Settings(static_cast<Order>(id), id);
     settings.weight = 1 + id;
     settings.minimum_share = id == 2 ? 0.4 : 0;
@@ -45,7 +45,7 @@ Curriculum Used(uint64_t tasks) {
 std::string Continued(Curriculum& curriculum, int steps) {
   std::string text;
   Prng prng(8);
-  const std::vector<uint8_t> eligible(6, 1);
+  const std::vector<uint8_t> eligible(8, 1);
   std::vector<PayloadId> unused;
   for (int i = 0; i < steps; ++i) {
     const auto source = curriculum.ChooseSource(eligible);

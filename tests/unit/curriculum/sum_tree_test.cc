@@ -36,6 +36,27 @@ TEST(SumTree, FindsWhatALinearScanFindsAtEverySize) {
   }
 }
 
+TEST(SumTree, IsTheSameWhetherSetAtOnceOrOneByOne) {
+  Prng prng(5);
+  for (const uint32_t size : {1u, 16u, 17u, 257u, 5'000u}) {
+    SumTree at_once, one_by_one;
+    std::vector<uint32_t> weights(size);
+    for (uint32_t& weight : weights) weight = static_cast<uint32_t>(prng.Below(1'000));
+    for (const uint32_t weight : weights) {
+      at_once.Append(7);
+      one_by_one.Append(weight);
+    }
+    at_once.SetAll([&](uint32_t i) { return weights[i]; });
+    ASSERT_EQ(at_once.total(), one_by_one.total());
+    for (int i = 0; i < 100; ++i) {
+      const uint64_t point = prng.Below(at_once.total());
+      ASSERT_EQ(at_once.Find(point), one_by_one.Find(point)) << size;
+    }
+    at_once.Set(size - 1, weights[size - 1] + 9);
+    EXPECT_EQ(at_once.Find(at_once.total() - 1), size - 1);
+  }
+}
+
 TEST(SumTree, HoldsTheGreatestWeights) {
   SumTree tree;
   for (int i = 0; i < 100; ++i) tree.Append(UINT32_MAX);
