@@ -53,6 +53,7 @@ struct SourceSettings {
   uint32_t complete_minimum = 0;
   bool keep_equal_rewards = false;
   uint32_t max_tokens = 0;
+  uint32_t screen_attempts = 0;
   AdvantageKind advantage = AdvantageKind::kGrpo;
   TruncatedRule truncated = TruncatedRule::kTrain;
   AbortedRule aborted = AbortedRule::kRetry;

@@ -95,6 +95,7 @@ _NESTED: Dict[str, Any] = {
     "complete_minimum": ("completeness", wire.Completeness, "minimum", int),
     "keep_equal_rewards": ("filters", wire.Filters, "keep_equal_rewards", bool),
     "max_tokens": ("filters", wire.Filters, "max_tokens", int),
+    "screen_attempts": ("filters", wire.Filters, "screen_attempts", int),
     "lease_min_s": ("lease", wire.LeaseRules, "min_ms", _milliseconds),
     "lease_max_s": ("lease", wire.LeaseRules, "max_ms", _milliseconds),
     "lease_duration_factor": ("lease", wire.LeaseRules, "duration_factor", float),

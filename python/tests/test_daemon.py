@@ -1,6 +1,7 @@
 """The package against the real daemon: what a run does, end to end."""
 
 import asyncio
+import collections
 import multiprocessing
 import os
 import signal
@@ -196,6 +197,25 @@ def test_learnable_order_prefers_what_is_neither_solved_nor_unsolved(run):
                 break
     # 4p(1-p) is 1 against 0.17 at last, so that about one in five is the solved one; as long as it is not known to be.
     assert drawn["half"] > 1.5 * drawn["solved"] > 0
+
+
+def test_few_attempts_tell_whether_the_others_are_made(run):
+    tasks = [{"id": i} for i in range(4)]
+    with pytest.raises(fb.InvalidRequest, match="filters.screen_attempts: 8, from 2 to 7"):
+        run.load("math", tasks, group_size=8, screen_attempts=8)
+    run.load("math", tasks, group_size=8, screen_attempts=3, order="static", epochs=1, max_lag=100)
+    made = collections.Counter()
+    with run.sync.actor("a", sources=["math"], slots=1) as actor:
+        for count, a in enumerate(actor, 1):
+            with a:
+                made[a.task["id"]] += 1
+                mixed = a.task["id"] == 2
+                a.push(rollout(count), reward=a.attempt % 2 if mixed else 1)
+            if count == 3 + 3 + 8 + 3:
+                break
+    assert made == {0: 3, 1: 3, 2: 8, 3: 3}
+    source = run.sources()["math"]
+    assert source.groups_ready == 1 and source.dropped == {"filtered_equal": 9}
 
 
 def test_an_exception_aborts_the_step_and_its_groups_come_again(run):

@@ -37,6 +37,7 @@ void ToWire(const SourceSettings& s, v1::SourceSettings* out) {
   out->mutable_completeness()->set_minimum(s.complete_minimum);
   out->mutable_filters()->set_keep_equal_rewards(s.keep_equal_rewards);
   out->mutable_filters()->set_max_tokens(s.max_tokens);
+  out->mutable_filters()->set_screen_attempts(s.screen_attempts);
   out->set_advantage(static_cast<v1::AdvantageKind>(s.advantage));
   out->set_truncated(static_cast<v1::TruncatedRule>(s.truncated));
   out->set_aborted(static_cast<v1::AbortedRule>(s.aborted));

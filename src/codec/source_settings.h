@@ -34,6 +34,9 @@ struct SourceSettings {
   uint64_t complete_deadline_ms = 0;
   uint32_t complete_minimum = 2;
   bool keep_equal_rewards = false;
+  // So many attempts of a group are made first; if their rewards are equal, the group is filtered,
+  // and the others are not made. 0: all at once.
+  uint32_t screen_attempts = 0;
   uint32_t filter_max_tokens = 0;  // 0: no limit
   AdvantageKind advantage = AdvantageKind::kGrpo;
   TruncatedRule truncated = TruncatedRule::kTrain;
@@ -58,10 +61,10 @@ struct SourceSettings {
   template <class A>
   void Fields(A& a) {
     a(name, purpose, group_size, attempts_per_task, sampling_json, rewards, reward_timeout_ms,
-      complete_at, complete_deadline_ms, complete_minimum, keep_equal_rewards, filter_max_tokens,
-      advantage, truncated, aborted, max_lag, lag_of, late, lease_min_ms, lease_max_ms,
-      lease_duration_factor, max_failures, weight, minimum_share, order, epochs, retest,
-      required_columns, paused);
+      complete_at, complete_deadline_ms, complete_minimum, keep_equal_rewards, screen_attempts,
+      filter_max_tokens, advantage, truncated, aborted, max_lag, lag_of, late, lease_min_ms,
+      lease_max_ms, lease_duration_factor, max_failures, weight, minimum_share, order, epochs,
+      retest, required_columns, paused);
   }
 };
 

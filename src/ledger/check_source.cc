@@ -89,6 +89,14 @@ absl::Status CheckGroup(const codec::SourceSettings& s) {
   }
   FOREBAY_RETURN_IF_ERROR(
       InRange("completeness.deadline_ms", s.complete_deadline_ms, 0, kDurationMsMax));
+  if (s.screen_attempts != 0) {
+    FOREBAY_RETURN_IF_ERROR(InRange("filters.screen_attempts", uint64_t{s.screen_attempts}, 2,
+                                    uint64_t{s.attempts_per_task} - 1));
+    if (s.keep_equal_rewards) {
+      return Refuse("filters.screen_attempts: ", s.screen_attempts,
+                    ", but keep_equal_rewards keeps what screening would leave out: 0");
+    }
+  }
   if (s.complete_deadline_ms == 0) return absl::OkStatus();
   const uint64_t least = s.purpose == codec::Purpose::kTrain ? 2 : 1;
   return InRange("completeness.minimum", uint64_t{s.complete_minimum}, least, s.complete_at);

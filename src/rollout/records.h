@@ -85,6 +85,7 @@ struct GroupRecord {
   uint16_t leased = 0;
   uint16_t rewarded = 0;       // rollouts held here with their reward ...
   uint16_t unrewarded = 0;     // ... and without
+  uint16_t screening = 0;      // attempts whose rewards decide whether the others are made; 0: none
   uint8_t failure_rounds = 0;  // largest count of failures of one attempt
   uint8_t flags = 0;
   GroupState state = GroupState::kOpen;
@@ -92,12 +93,16 @@ struct GroupRecord {
   codec::AdvantageKind advantage = codec::AdvantageKind::kGrpo;
 
   uint32_t held() const { return uint32_t{rewarded} + unrewarded; }
+  // Pending attempts that nobody gets before the group was screened; as long as that is so, a
+  // constant.
+  uint32_t held_back() const { return screening == 0 ? 0u : uint32_t{attempts} - screening; }
+  uint32_t to_hand_out() const { return pending - held_back(); }
 
   template <class A>
   void Fields(A& a) {
     a(slot_state, link, order, waiting, first_attempt, pending_head, credits, task, sequence, step,
-      version, eval, tokens, attempts, pending, leased, rewarded, unrewarded, failure_rounds, flags,
-      state, close_reason, advantage);
+      version, eval, tokens, attempts, pending, leased, rewarded, unrewarded, screening,
+      failure_rounds, flags, state, close_reason, advantage);
   }
 };
 static_assert(sizeof(GroupRecord) <= 96, "the memory of a rollout is promised to users");

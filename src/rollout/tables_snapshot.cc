@@ -112,6 +112,9 @@ const char* Tables::CheckGroup(uint32_t slot, uint64_t* attempts_seen) const {
   }
   *attempts_seen += count;
   if (count != group.attempts) return "a group's attempts are miscounted";
+  if (group.screening >= group.attempts && group.screening != 0)
+    return "a group has no more than is screened";
+  if (group.held_back() > pending) return "what a group holds back was handed out";
   if (pending != group.pending || leased != group.leased) return "a group's leases are miscounted";
   if (rewarded != group.rewarded || unrewarded != group.unrewarded) {
     return "a group's rollouts are miscounted";

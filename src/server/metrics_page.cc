@@ -111,11 +111,9 @@ void AddSourceTotals(const SourceFacts& source, MetricFamilies* out) {
                  {{"source", name}, {"reason", shard::Name(static_cast<shard::DropReason>(i))}});
   }
   const std::pair<const char*, uint64_t> groups[] = {
-      {"begun", c.groups_begun},
-      {"complete", c.groups_complete},
-      {"filtered", c.groups_filtered},
-      {"dropped", c.groups_dropped},
-      {"trained", c.groups_trained + c.groups_taken_back}};
+      {"begun", c.groups_begun},       {"complete", c.groups_complete},
+      {"filtered", c.groups_filtered}, {"screened_out", c.groups_screened_out},
+      {"dropped", c.groups_dropped},   {"trained", c.groups_trained + c.groups_taken_back}};
   for (const auto& [event, count] : groups) {
     out->Counter("forebay_groups_total", "Groups by event.", D(count),
                  {{"source", name}, {"event", event}});

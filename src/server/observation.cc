@@ -35,6 +35,7 @@ void Add(const shard::SourceCounters& from, shard::SourceCounters* to) {
   to->groups_begun += from.groups_begun;
   to->groups_complete += from.groups_complete;
   to->groups_filtered += from.groups_filtered;
+  to->groups_screened_out += from.groups_screened_out;
   to->groups_dropped += from.groups_dropped;
   to->groups_trained += from.groups_trained;
   to->tasks_quarantined += from.tasks_quarantined;

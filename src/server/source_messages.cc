@@ -98,6 +98,7 @@ absl::StatusOr<codec::SourceSettings> FromWire(const v1::SourceSettings& in) {
   if (out.complete_minimum == 0) out.complete_minimum = std::min(2u, out.complete_at);
   out.keep_equal_rewards = in.filters().keep_equal_rewards();
   out.filter_max_tokens = in.filters().max_tokens();
+  out.screen_attempts = in.filters().screen_attempts();
   if (in.has_max_lag()) out.max_lag = in.max_lag();
   if (in.lease().min_ms() != 0) out.lease_min_ms = in.lease().min_ms();
   if (in.lease().max_ms() != 0) out.lease_max_ms = in.lease().max_ms();
@@ -127,6 +128,7 @@ void ToWire(const codec::SourceSettings& in, v1::SourceSettings* out) {
   out->mutable_completeness()->set_minimum(in.complete_minimum);
   out->mutable_filters()->set_keep_equal_rewards(in.keep_equal_rewards);
   out->mutable_filters()->set_max_tokens(in.filter_max_tokens);
+  out->mutable_filters()->set_screen_attempts(in.screen_attempts);
   out->set_advantage(ToWire<v1::AdvantageKind>(kAdvantages, in.advantage));
   out->set_truncated(ToWire<v1::TruncatedRule>(kTruncatedRules, in.truncated));
   out->set_aborted(ToWire<v1::AbortedRule>(kAbortedRules, in.aborted));

@@ -88,7 +88,7 @@ void Machine::HandOutQueued(HandOutQueue& queue, uint64_t limit, HandOut* out) {
     SourceState& source = SourceOf(slot);
     const uint32_t eval = tables_.group(slot).eval;
     const PolicyVersion version = eval == kNone ? versions_.published : evals_[eval].version;
-    const uint64_t count = std::min<uint64_t>(limit, tables_.group(slot).pending);
+    const uint64_t count = std::min<uint64_t>(limit, tables_.group(slot).to_hand_out());
     Assignment of_group;
     if (out->assignments != nullptr) FillFromGroup(slot, &of_group);
     for (uint64_t i = 0; i < count; ++i) {
@@ -105,7 +105,7 @@ void Machine::HandOutQueued(HandOutQueue& queue, uint64_t limit, HandOut* out) {
     source.counters.assignments += count;
     limit -= count;
     out->left -= count;
-    if (tables_.group(slot).pending == 0) queue.Remove(tables_.groups(), slot);
+    if (tables_.group(slot).to_hand_out() == 0) queue.Remove(tables_.groups(), slot);
   }
 }
 
@@ -226,6 +226,9 @@ void Machine::BeginTrainGroup(SourceId source, std::vector<uint64_t>* limits) {
   curriculum_.Charge(source, attempts);
   tables_.group(group).credits = attempts;
   SourceState& state = sources_[source.value];
+  const uint32_t screened = SettingsOf(source).screen_attempts;
+  tables_.group(group).screening = static_cast<uint16_t>(screened < attempts ? screened : 0);
+  state.held_back += tables_.group(group).held_back();
   state.outstanding += attempts;
   state.unfinished += attempts;
   state.open.PushBack(tables_.groups(), group);
@@ -254,7 +257,7 @@ SourceSupply Machine::SupplyOf(const curriculum::Source& source, uint64_t limit,
   SourceSupply supply;
   if (versions_.published.branch == versions_.branch &&
       !UselessAt(versions_.published.number, settings)) {
-    supply.attempts = state.unfinished - state.leased.total();
+    supply.attempts = state.unfinished - state.leased.total() - state.held_back;
   }
   const uint32_t per_group = AttemptsOf(settings);
   if (state.outstanding < limit && source.place().TakesPart()) {

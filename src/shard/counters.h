@@ -57,6 +57,7 @@ struct SourceCounters {
   uint64_t groups_begun = 0;
   uint64_t groups_complete = 0;
   uint64_t groups_filtered = 0;
+  uint64_t groups_screened_out = 0;  // of those filtered
   uint64_t groups_dropped = 0;
   uint64_t groups_trained = 0;
   uint64_t tasks_quarantined = 0;
@@ -89,9 +90,9 @@ struct SourceCounters {
     a(assignments, expired, released, failed, partials, late, stale, accepted, held, reserved,
       trained, evaluated);
     for (uint64_t& d : dropped) a(d);
-    a(baseline_only, masked, groups_begun, groups_complete, groups_filtered, groups_dropped,
-      groups_trained, tasks_quarantined, groups_taken_back, taken_back, tokens_taken_back,
-      tokens_accepted, tokens_trained, reward_sum, rewarded);
+    a(baseline_only, masked, groups_begun, groups_complete, groups_filtered, groups_screened_out,
+      groups_dropped, groups_trained, tasks_quarantined, groups_taken_back, taken_back,
+      tokens_taken_back, tokens_accepted, tokens_trained, reward_sum, rewarded);
   }
 };
 

@@ -87,9 +87,35 @@ void Machine::FailAttempt(uint32_t slot, bool in_rounds, Effects* effects) {
   DropQuarantined(task.source(), effects);
 }
 
+// Few attempts tell whether a task is solved or hopeless, and so whether the others would teach
+// anything.
+bool Machine::ScreenedOut(uint32_t slot) {
+  const GroupRecord& group = tables_.group(slot);
+  const bool all_in =
+      group.leased == 0 && group.unrewarded == 0 && group.pending == group.held_back();
+  if (group.screening == 0 || !all_in) return false;
+  rewards_.clear();
+  tables_.ForEachRollout(slot, [&](uint32_t r) { rewards_.push_back(tables_.rollout(r).reward); });
+  const rollout::Baseline baseline = rollout::MeasureBaseline(rewards_);
+  if (rollout::FilterGroup(SettingsOfGroup(slot), baseline, 0) == rollout::FilterResult::kEqual) {
+    ++SourceOf(slot).counters.groups_screened_out;
+    return true;
+  }
+  EndScreening(slot);
+  QueueOf(slot).PushFresh(tables_.groups(), slot);
+  return false;
+}
+
+void Machine::EndScreening(uint32_t slot) {
+  GroupRecord& group = tables_.group(slot);
+  SourceOf(slot).held_back -= group.held_back();
+  group.screening = 0;
+}
+
 void Machine::FinishIfComplete(uint32_t slot, Effects* effects) {
   const GroupRecord& group = tables_.group(slot);
   if (group.state != GroupState::kOpen) return;
+  if (ScreenedOut(slot)) return Complete(slot, effects);
   const bool no_more = group.pending == 0 && group.leased == 0 && group.unrewarded == 0;
   if (group.eval != kNone) {
     if (no_more) CompleteEval(slot, effects);
@@ -281,6 +307,7 @@ void Machine::LeaveList(uint32_t slot) {
 void Machine::CloseAttempts(uint32_t slot, Effects* effects) {
   const GroupRecord& group = tables_.group(slot);
   QueueOf(slot).Remove(tables_.groups(), slot);
+  EndScreening(slot);
   if (group.pending == 0 && group.leased == 0) return;
   SourceOf(slot).unfinished -= uint64_t{group.pending} + group.leased;
   tables_.ForEachAttempt(slot, [&](uint32_t a) {

@@ -21,7 +21,7 @@ namespace {
 struct Sums {
   uint64_t open = 0, ready = 0, reserved = 0;
   uint64_t held = 0, in_reserve = 0, trained = 0;
-  uint64_t unfinished = 0, leased = 0, credits = 0, unpublished = 0;
+  uint64_t unfinished = 0, held_back = 0, leased = 0, credits = 0, unpublished = 0;
   uint64_t bytes = 0;
 };
 
@@ -34,6 +34,7 @@ void AddGroup(const rollout::Tables& tables, uint32_t slot, Sums* sums) {
    : group.state == GroupState::kTrained ? sums->trained
                                          : sums->held) += group.held();
   sums->unfinished += uint64_t{group.pending} + group.leased;
+  sums->held_back += group.held_back();
   sums->leased += group.leased;
   sums->credits += group.credits;
   tables.ForEachRollout(slot, [&](uint32_t r) { sums->bytes += tables.rollout(r).payload_bytes; });
@@ -47,6 +48,7 @@ const char* Different(const Sums& sums, const SourceState& source) {
   if (sums.held != c.held || sums.in_reserve != c.reserved) return "held rollouts are miscounted";
   if (sums.trained > c.trained) return "trained rollouts are miscounted";
   if (sums.unfinished != source.unfinished) return "unfinished attempts are miscounted";
+  if (sums.held_back != source.held_back) return "attempts that are held back are miscounted";
   if (sums.leased != source.leased.total()) return "leases are miscounted";
   if (sums.credits + sums.unpublished != source.outstanding) return "admission is miscounted";
   uint64_t dropped = 0;
@@ -85,7 +87,7 @@ std::string Machine::CheckLists() const {
   const auto waits = [&](uint8_t flag, uint32_t eval) {
     return [&groups, flag, eval](uint32_t slot) {
       const GroupRecord& group = groups[slot];
-      return group.state == GroupState::kOpen && group.pending > 0 && group.eval == eval &&
+      return group.state == GroupState::kOpen && group.to_hand_out() > 0 && group.eval == eval &&
              (group.flags & (GroupRecord::kRetry | GroupRecord::kFresh)) == flag;
     };
   };
@@ -135,9 +137,9 @@ std::string Machine::CheckLists() const {
   if (listed != groups.used()) return "a group is in no list, or in two";
   uint64_t pending_groups = 0;
   for (uint32_t slot = 0; slot < groups.size(); ++slot) {
-    pending_groups += groups.InUse(slot) && groups[slot].pending > 0;
+    pending_groups += groups.InUse(slot) && groups[slot].to_hand_out() > 0;
   }
-  return queued == pending_groups ? "" : "a group with pending attempts waits in no list";
+  return queued == pending_groups ? "" : "a group with attempts to hand out waits in no list";
 }
 
 std::string Machine::CheckEvals() const {

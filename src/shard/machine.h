@@ -156,6 +156,8 @@ class Machine {
   // The attempt did not succeed. In rounds: failures of different attempts of a group count once
   // for the task.
   void FailAttempt(uint32_t attempt, bool in_rounds, Effects* effects);
+  bool ScreenedOut(uint32_t group);
+  void EndScreening(uint32_t group);
   void FinishIfComplete(uint32_t group, Effects* effects);
   void Complete(uint32_t group, Effects* effects);
   void CompleteEval(uint32_t group, Effects* effects);
@@ -239,7 +241,6 @@ class Machine {
   // Requests of PutGroup, oldest first, and the groups that they made.
   std::deque<std::pair<uint64_t, GroupId>> put_group_order_;
   absl::flat_hash_map<uint64_t, GroupId> put_groups_;  // the same; never iterated
-
   // Scratch, not state.
   std::vector<uint64_t> limits_;
   std::vector<uint8_t> eligible_;

@@ -188,7 +188,7 @@ void Machine::AcceptOrDrop(uint32_t slot, const RolloutMeta& meta, PolicyVersion
   EndLease(slot);
   tables_.Settle(slot, AttemptState::kDone);
   --source.unfinished;
-  if (group.pending == 0) QueueOf(attempt.group).Remove(tables_.groups(), attempt.group);
+  if (group.to_hand_out() == 0) QueueOf(attempt.group).Remove(tables_.groups(), attempt.group);
   if (attempt.partial != PayloadId()) FreePayload(attempt.partial, 0, effects);
   attempt.partial = PayloadId();
   ++source.counters.accepted;

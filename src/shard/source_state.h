@@ -91,13 +91,15 @@ struct SourceState {
   ReadyQueue ready;
   LeasedVersions leased;
   uint64_t reserved_groups = 0;
-  uint64_t unfinished = 0;   // attempts pending or leased in open groups
+  uint64_t unfinished = 0;   // attempts pending or leased in open groups ...
+  uint64_t held_back = 0;    // ... of which nobody gets these before their groups were screened
   uint64_t outstanding = 0;  // rollouts that admission counts
   double payload_mean = 0;   // bytes of a rollout, decayed by 1/64 a rollout; 0: not measured
 
   template <class A>
   void Fields(A& a) {
-    a(counters, open, queue, ready, leased, reserved_groups, unfinished, outstanding, payload_mean);
+    a(counters, open, queue, ready, leased, reserved_groups, unfinished, held_back, outstanding,
+      payload_mean);
   }
 };
 

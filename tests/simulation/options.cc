@@ -46,6 +46,8 @@ SourceSettings DrawSource(Dice& dice, size_t index, bool eval) {
   s.weight = 0.25 + dice.Unit() * 2;
   s.minimum_share = dice.OneIn(3) ? 0.1 : 0;
   s.order = static_cast<codec::Order>(dice.Below(4));
+  if (s.attempts_per_task > 2 && !s.keep_equal_rewards && dice.OneIn(4))
+    s.screen_attempts = static_cast<uint32_t>(dice.Between(2, s.attempts_per_task - 1));
   return s;
 }
 

@@ -119,6 +119,7 @@ class Completeness(Message):
 class Filters(Message):
     keep_equal_rewards: bool = boolean(1)
     max_tokens: int = uint32(2)
+    screen_attempts: int = uint32(3)
 
 
 class LeaseRules(Message):

@@ -20,6 +20,81 @@ TEST(Groups, EqualRewardsAreFilteredUnlessKept) {
   }
 }
 
+class Screening : public testing::Test {
+ protected:
+  Screening() {
+    h.settings.group_size = h.settings.attempts_per_task = h.settings.complete_at = 8;
+    h.settings.screen_attempts = 3;
+    h.settings.order = codec::Order::kStatic;
+    h.Start(1);  // one task: what is handed out is of one group
+    h.settings.epochs = 1;
+    h.PutSource();
+  }
+  ~Screening() override { h.CheckState(); }
+  Harness h;
+};
+
+TEST_F(Screening, HandsOutTheRestOnlyAfterRewardsThatDiffer) {
+  auto first = h.Acquire(8).assignments;
+  ASSERT_EQ(first.size(), 3u);
+  EXPECT_EQ(h.Acquire(8).assignments.size(), 0u);
+  h.Push(first[0], 1);
+  h.Push(first[1], 1);
+  EXPECT_EQ(h.Acquire(8).assignments.size(), 0u);
+  h.Push(first[2], 0);
+  h.CheckState();
+  const auto rest = h.Acquire(8).assignments;
+  ASSERT_EQ(rest.size(), 5u);
+  EXPECT_EQ(rest[0].group, first[0].group);
+  EXPECT_EQ(rest[0].number, 3u);
+  h.PushAll(rest);
+  EXPECT_EQ(h.View().groups_ready, 1u);
+  EXPECT_EQ(h.Counters().groups_screened_out, 0u);
+  EXPECT_EQ(h.Counters().held, 8u);
+}
+
+TEST_F(Screening, FiltersAtOnceWhatTeachesNothing) {
+  const auto first = h.Acquire(8).assignments;
+  for (const Assignment& a : first) h.Push(a, 1);
+  EXPECT_EQ(h.Counters().groups_screened_out, 1u);
+  EXPECT_EQ(h.Counters().groups_filtered, 1u);
+  EXPECT_EQ(h.Dropped(DropReason::kFilteredEqual), 3u);
+  EXPECT_EQ(h.View().outstanding, 0u);
+  EXPECT_EQ(h.View().groups_open, 0u);
+  // The task counts as solved by what was made.
+  const auto& task = *h.state.curriculum().task(first[0].task);
+  EXPECT_EQ(task.rollouts, 3u);
+  EXPECT_EQ(task.pass_a, 3);
+}
+
+TEST_F(Screening, AttemptsThatComeBackAreScreenedAgain) {
+  const auto first = h.Acquire(8).assignments;
+  ASSERT_EQ(h.Ask<CountReply>(Release{Harness::kActor, {{first[1].attempt, first[1].token}}}).count,
+            1u);
+  h.Push(first[0], 0);
+  h.Push(first[2], 1);
+  h.CheckState();
+  const auto again = h.Acquire(8).assignments;
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(again[0].attempt, first[1].attempt);
+  h.Push(again[0], 1);
+  EXPECT_EQ(h.Acquire(8).assignments.size(), 5u);
+}
+
+TEST_F(Screening, WaitsForLateRewards) {
+  h.settings.reward_timeout_ms = 10'000;
+  h.PutSource();
+  const auto first = h.Acquire(8).assignments;
+  h.Push(first[0], 0);
+  h.Push(first[1], 0);
+  RolloutMeta meta = h.Meta(first[2], 0);
+  meta.rewards_present = 0;
+  EXPECT_EQ(h.Push(meta), PushResult::kAccepted);
+  EXPECT_EQ(h.Acquire(8).assignments.size(), 0u);
+  h.Ask<SetRewardsReply>(SetRewards{{{first[2].attempt, 1, 1.0}}});
+  EXPECT_EQ(h.Acquire(8).assignments.size(), 5u);
+}
+
 TEST(Groups, AFilteredGroupFreesItsPayloads) {
   Harness h;
   h.Start();
