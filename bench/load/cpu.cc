@@ -23,6 +23,17 @@ std::string ReadFile(const std::string& path) {
   return text.str();
 }
 
+// A line of the process's status, which counts in KiB.
+uint64_t StatusBytes(pid_t pid, const std::string& name) {
+  const std::string text = ReadFile(absl::StrCat("/proc/", pid, "/status"));
+  const size_t at = text.find(name);
+  unsigned long long kib = 0;
+  if (at == std::string::npos || std::sscanf(text.c_str() + at + name.size(), " %llu", &kib) != 1) {
+    return 0;
+  }
+  return kib * 1024;
+}
+
 double Seconds(const timeval& time) { return time.tv_sec + time.tv_usec * 1e-6; }
 
 }  // namespace
@@ -48,12 +59,7 @@ double ProcessCpuSeconds(pid_t pid) {
   return static_cast<double>(user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-uint64_t PeakRssBytes(pid_t pid) {
-  const std::string text = ReadFile(absl::StrCat("/proc/", pid, "/status"));
-  const size_t at = text.find("VmHWM:");
-  unsigned long long kib = 0;
-  if (at == std::string::npos || std::sscanf(text.c_str() + at, "VmHWM: %llu", &kib) != 1) return 0;
-  return kib * 1024;
-}
+uint64_t PeakRssBytes(pid_t pid) { return StatusBytes(pid, "VmHWM:"); }
+uint64_t ResidentBytes(pid_t pid) { return StatusBytes(pid, "VmRSS:"); }
 
 }  // namespace forebay::bench

@@ -17,5 +17,7 @@ double ProcessCpuSeconds(pid_t pid);
 
 // Largest resident size of a process so far; 0 if it is gone.
 uint64_t PeakRssBytes(pid_t pid);
+// What is resident now.
+uint64_t ResidentBytes(pid_t pid);
 
 }  // namespace forebay::bench

@@ -2,6 +2,7 @@
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <unistd.h>
@@ -159,11 +160,17 @@ struct Sample {
   Clock::time_point time;
   Progress progress;
   double client_cpu = 0, server_cpu = 0;
+  std::vector<double> beside_cpu;
 };
 
 Sample Take(const LoadOptions& options, const std::vector<std::unique_ptr<Lane>>& lanes) {
-  return {Clock::now(), Sum(lanes), OwnCpuSeconds(),
-          options.server_pid == 0 ? 0 : ProcessCpuSeconds(options.server_pid)};
+  Sample sample{Clock::now(),
+                Sum(lanes),
+                OwnCpuSeconds(),
+                options.server_pid == 0 ? 0 : ProcessCpuSeconds(options.server_pid),
+                {}};
+  for (const pid_t pid : options.beside_pids) sample.beside_cpu.push_back(ProcessCpuSeconds(pid));
+  return sample;
 }
 
 Clock::duration Duration(double seconds) {
@@ -215,6 +222,9 @@ absl::StatusOr<LoadResult> Measure(const LoadOptions& options, grpc::CompletionQ
   result.seconds = std::chrono::duration<double>(after.time - before.time).count();
   result.client_cpu_seconds = after.client_cpu - before.client_cpu;
   result.server_cpu_seconds = after.server_cpu - before.server_cpu;
+  for (size_t i = 0; i < after.beside_cpu.size(); ++i) {
+    result.beside_cpu_seconds.push_back(after.beside_cpu[i] - before.beside_cpu[i]);
+  }
   result.client_peak_rss_bytes = PeakRssBytes(getpid());
   result.server_peak_rss_bytes = options.server_pid == 0 ? 0 : PeakRssBytes(options.server_pid);
   if (!lanes.empty()) result.script = lanes[0]->Script();
@@ -286,16 +296,21 @@ absl::StatusOr<LoadResult> RunLoad(
 std::string ToJson(const std::string& name, const LoadOptions& options, const LoadResult& result) {
   const double operations = std::max<double>(1, result.operations);
   const double gigabytes = std::max(1e-9, result.payload_bytes * 1e-9);
+  const std::string beside =
+      absl::StrJoin(result.beside_cpu_seconds, ", ", [&](std::string* out, double seconds) {
+        absl::StrAppendFormat(out, "%.4f", seconds / operations * 1e6);
+      });
   return absl::StrFormat(
       "{\"name\": \"%s\", \"script\": \"%s\", \"channels\": %d, \"lanes\": %d, "
       "\"operations\": %d, \"seconds\": %.4f, \"ops_per_s\": %.1f, \"gb_per_s\": %.4f, "
       "\"client_cpu_us_per_op\": %.4f, \"server_cpu_us_per_op\": %.4f, "
+      "\"beside_cpu_us_per_op\": [%s], "
       "\"client_cpu_s_per_gb\": %.4f, \"server_cpu_s_per_gb\": %.4f, "
       "\"client_peak_rss_bytes\": %d, \"server_peak_rss_bytes\": %d}",
       name, result.script, options.channels, options.lanes, result.operations, result.seconds,
       result.operations / result.seconds, result.payload_bytes * 1e-9 / result.seconds,
       result.client_cpu_seconds / operations * 1e6, result.server_cpu_seconds / operations * 1e6,
-      result.client_cpu_seconds / gigabytes, result.server_cpu_seconds / gigabytes,
+      beside, result.client_cpu_seconds / gigabytes, result.server_cpu_seconds / gigabytes,
       result.client_peak_rss_bytes, result.server_peak_rss_bytes);
 }
 

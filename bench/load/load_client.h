@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "bench/load/channel_arguments.h"
 #include "bench/load/conversation.h"
@@ -26,6 +27,7 @@ struct LoadOptions {
   double seconds = 2;
   uint64_t operations = 0;  // end once so many are done, warm-up included; 0: when the time is over
   pid_t server_pid = 0;     // whose CPU and memory are counted; 0 for none
+  std::vector<pid_t> beside_pids;  // further processes whose CPU is counted, each for itself
   bool minimal_stack = true;
   ChannelArguments arguments;  // further ones, for experiments
   double connect_seconds = 10;
@@ -38,7 +40,8 @@ struct LoadResult {
   double seconds = 0;
   double client_cpu_seconds = 0;
   double server_cpu_seconds = 0;
-  uint64_t client_peak_rss_bytes = 0;  // of the process's whole life
+  std::vector<double> beside_cpu_seconds;  // parallel to LoadOptions::beside_pids
+  uint64_t client_peak_rss_bytes = 0;      // of the process's whole life
   uint64_t server_peak_rss_bytes = 0;
   std::string script;  // what the first conversation exchanged
 };

@@ -91,8 +91,8 @@ class Failover(LeaderMeasure):
 class FailoverBig(Failover):
     """The same with a store of some GB and many tasks."""
 
-    failovers = 5
-    tasks, rollouts, rollout_bytes = 100_000, 6_000, 500_000
+    failovers = 20
+    tasks, rollouts, rollout_bytes = 1_000_000, 4_000, 500_000
     filling_seconds = 300
 
     def fill(self, programs: Programs, nodes: Cluster) -> None:

@@ -5,6 +5,7 @@
 //   buffer-bench assign --batch 64 --tasks 100000 --lanes 8
 //   buffer-bench push --rollout_bytes 500000 --window 8 --channels 4
 //   buffer-bench fetch --tokens 65536 --window 4
+//   buffer-bench swarm --channels 10000
 //   buffer-bench steady --target 127.0.0.1:7400,127.0.0.1:7401    a line for each event, until its
 //                                                                 standard input ends
 //
@@ -13,6 +14,7 @@
 #include <absl/flags/flag.h>
 #include <absl/flags/parse.h>
 #include <absl/flags/usage.h>
+#include <absl/strings/numbers.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -33,6 +35,7 @@
 #include "bench/load/load_client.h"
 #include "bench/load/script.h"
 #include "bench/load/steady.h"
+#include "bench/load/swarm.h"
 
 ABSL_FLAG(std::string, target, "127.0.0.1:7400", "server, host:port or unix:/path");
 ABSL_FLAG(int, channels, 1, "connections");
@@ -43,18 +46,24 @@ ABSL_FLAG(double, seconds, 2, "measured time");
 ABSL_FLAG(uint64_t, operations, 0,
           "end once so many are done, warm-up included; 0: when the time is over");
 ABSL_FLAG(int, server_pid, 0, "process whose CPU and memory are reported as the server's");
+ABSL_FLAG(std::vector<std::string>, beside_pids, {},
+          "further processes whose CPU is reported, each for itself");
 ABSL_FLAG(bool, minimal_stack, true, "leave out gRPC's filters on the client's side");
 ABSL_FLAG(std::vector<std::string>, channel_arguments, {},
           "gRPC channel arguments to try, name=integer");
-ABSL_FLAG(std::string, script, "", "limit: the messages of a round, see bench/load/script.h");
+ABSL_FLAG(std::string, script, "",
+          "limit: the messages of a round, see bench/load/script.h; swarm: of an actor, as a "
+          "swarm at a daemon reports them, to be exchanged with the limit server");
 ABSL_FLAG(int, batch, 64, "assign: assignments a call and rollouts a frame");
-ABSL_FLAG(uint64_t, tasks, 100'000, "assign: tasks that the source has");
-ABSL_FLAG(int, group_size, 16, "assign, push: rollouts of a group");
+ABSL_FLAG(uint64_t, tasks, 100'000, "assign, swarm: tasks that the source has");
+ABSL_FLAG(int, group_size, 16, "assign, push, swarm: rollouts of a group");
 ABSL_FLAG(int, rollout_bytes, 500'000, "push: payload of a rollout");
 ABSL_FLAG(bool, keep, false,
           "assign, push: two rewards in turn, so that groups are kept when they complete");
 ABSL_FLAG(int, tokens, 65'536, "fetch: tokens of a micro-batch");
 ABSL_FLAG(int, micro_batches, 1, "fetch: of the step, fetched in turn");
+ABSL_FLAG(double, renew_seconds, 5, "swarm: between two renewals of an actor");
+ABSL_FLAG(double, turn_seconds, 20, "swarm: between two rollouts of an actor");
 ABSL_FLAG(uint64_t, operations_per_round, 1, "limit: what a round counts for");
 ABSL_FLAG(bool, as_actor, false,
           "limit: read leases and encode rollouts as the actors of assign do, --batch of them");
@@ -73,6 +82,13 @@ absl::StatusOr<LoadOptions> OptionsFromFlags() {
   options.seconds = absl::GetFlag(FLAGS_seconds);
   options.operations = absl::GetFlag(FLAGS_operations);
   options.server_pid = absl::GetFlag(FLAGS_server_pid);
+  for (const std::string& text : absl::GetFlag(FLAGS_beside_pids)) {
+    pid_t pid = 0;
+    if (!absl::SimpleAtoi(text, &pid) || pid <= 0) {
+      return absl::InvalidArgumentError("--beside_pids: \"" + text + "\" is no process");
+    }
+    options.beside_pids.push_back(pid);
+  }
   options.minimal_stack = absl::GetFlag(FLAGS_minimal_stack);
   auto arguments = ParseChannelArguments(absl::GetFlag(FLAGS_channel_arguments));
   if (!arguments.ok()) return arguments.status();
@@ -183,6 +199,29 @@ absl::Status RunFetch() {
                 }));
 }
 
+// Each connection is an actor; without --script at a daemon.
+absl::Status RunSwarmOfActors() {
+  SwarmOptions options{.target = absl::GetFlag(FLAGS_target),
+                       .connections = absl::GetFlag(FLAGS_channels),
+                       .seconds = absl::GetFlag(FLAGS_seconds),
+                       .renew_seconds = absl::GetFlag(FLAGS_renew_seconds),
+                       .turn_seconds = absl::GetFlag(FLAGS_turn_seconds),
+                       .server_pid = absl::GetFlag(FLAGS_server_pid),
+                       .script = absl::GetFlag(FLAGS_script)};
+  if (options.script.empty()) {
+    const auto group_size = static_cast<uint32_t>(absl::GetFlag(FLAGS_group_size));
+    if (absl::Status s = Daemon(options.target)
+                             .PutTasks("swarm", group_size, absl::GetFlag(FLAGS_tasks), kTaskBytes);
+        !s.ok()) {
+      return s;
+    }
+  }
+  auto result = RunSwarm(options);
+  if (!result.ok()) return result.status();
+  std::puts(ToJson(*result).c_str());
+  return absl::OkStatus();
+}
+
 // "assignment 12.345678": what came, and when by the monotonic clock, in seconds.
 absl::Status RunSteady() {
   auto steady = Steady::Open({.target = absl::GetFlag(FLAGS_target)});
@@ -208,11 +247,9 @@ int Main(int argc, char** argv) {
   absl::SetProgramUsageMessage(
       "buffer-bench SUBCOMMAND [flags]; \"buffer-bench help\" names the subcommands");
   const std::vector<char*> words = absl::ParseCommandLine(argc, argv);
-  const std::map<std::string, std::function<absl::Status()>> subcommands = {{"limit", RunLimit},
-                                                                            {"assign", RunAssign},
-                                                                            {"push", RunPush},
-                                                                            {"fetch", RunFetch},
-                                                                            {"steady", RunSteady}};
+  const std::map<std::string, std::function<absl::Status()>> subcommands = {
+      {"limit", RunLimit}, {"assign", RunAssign},       {"push", RunPush},
+      {"fetch", RunFetch}, {"swarm", RunSwarmOfActors}, {"steady", RunSteady}};
   if (words.size() == 2 && std::string(words[1]) == "help") {
     for (const auto& [name, run] : subcommands) std::puts(name.c_str());
     return 0;
