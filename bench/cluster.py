@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import grpc
-from harness import ROOT, Failed, NotBuilt, Programs, Server, die_with_parent, free_port, wait_for_port
+from harness import ROOT, Failed, NotBuilt, Programs, Server, cpu_seconds_of, die_with_parent, free_port, wait_for_port
 
 sys.path.insert(0, str(ROOT / "python"))
 from forebay._messages import cluster as wire  # noqa: E402
@@ -48,6 +48,9 @@ class Node:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
+
+    def cpu_seconds(self) -> float:
+        return cpu_seconds_of(self.pid)
 
     def server(self) -> Server:
         return Server(self.address, self.pid, self.http)

@@ -13,6 +13,8 @@ from harness import NotBuilt, Programs, Settings  # noqa: E402
 from measures.base import Measure, PairedMeasure, Result  # noqa: E402
 from measures.cluster import longest_gap  # noqa: E402
 from measures.durable import PushDurable  # noqa: E402
+from measures.replicated import CatchUp, Load, ReplicatedCpu, Sent  # noqa: E402
+from measures.swarm import Swarm  # noqa: E402
 
 
 class FakePair(PairedMeasure):
@@ -146,3 +148,43 @@ def test_an_answer_that_was_under_way_does_not_end_a_standstill():
     events = [0.0, 5.0, 5.1, 5.21, 6.3, 6.4]
     assert longest_gap(events, moment=5.2) == (5.21, 6.3)
     assert longest_gap(events, moment=5.3) == (5.21, 6.3)
+
+
+def test_the_dearer_follower_of_each_round_is_held_to_the_daemon_alone():
+    def run(own, beside):
+        return {"server_cpu_us_per_op": own, "beside_cpu_us_per_op": beside, "ops_per_s": 1.0, "client_cpu_us_per_op": 1.0,
+                "command": "assign"}
+
+    runs = [run(12.0, [5.0, 7.0]), run(30.0, [9.0, 2.0]), run(13.0, [6.0, 6.0])]
+    alone = [run(10.0, []), run(10.0, []), run(10.0, [])]
+    primary, backup = ReplicatedCpu().figures(Load("_x", "assign", {}), runs, alone)
+    assert (primary.name, backup.name) == ("replicated_primary_cpu_x", "replicated_backup_cpu_x")
+    assert (primary.value, primary.limit, primary.ratio, primary.met) == (13.0, 10.0, pytest.approx(1.3), True)
+    assert (backup.value, backup.ratio, backup.met) == (7.0, pytest.approx(0.7), True)
+
+
+def test_the_rate_of_catching_up_counts_from_when_the_node_listens():
+    away = {"seconds": 3.0, "start_seconds": 1.0, "entries": 1000.0, "bytes": 80e6, "leader_cpu_s": 0.1, "node_cpu_s": 0.2,
+            "disk_mb_per_s": 400.0, "link_mb_per_s": 100.0, "command": "assign"}
+    result = CatchUp("catch_up_log", operations=1, by_snapshot=False).figure([away])
+    assert (result.value, result.limit, result.ratio) == (pytest.approx(40.0), 100.0, pytest.approx(0.4))
+    assert result.details["entries_per_s"] == pytest.approx(500.0)
+    assert result.met is None
+
+
+def test_what_was_sent_before_the_node_came_back_does_not_count():
+    assert Sent(9.0, 7.0, 3.0).since(Sent(4.0, 1.0, 2.0)) == Sent(5.0, 6.0, 1.0)
+
+
+def test_a_swarm_is_paired_with_bare_grpc_field_by_field():
+    def run(value):
+        fields = ("server_bytes_per_connection", "server_cpu_us_per_renewal", "acquire_p99_ms", "connections",
+                  "connect_seconds", "server_bytes_per_connection_after", "renewals", "renew_median_ms", "renew_p99_ms",
+                  "renew_worst_ms", "acquires", "acquire_median_ms", "acquire_worst_ms", "renewals_beside",
+                  "turning_server_cpu_s", "skipped")
+        return {**dict.fromkeys(fields, value), "command": "swarm"}
+
+    results = Swarm().figures("bufferd & swarm", [run(6.0), run(8.0)], [run(2.0), run(4.0)])
+    assert [(r.name, r.value, r.limit, r.ratio) for r in results] == [
+        (name, 7.0, 3.0, pytest.approx(2.5))
+        for name in ("swarm_bytes_per_connection", "swarm_renewal_cpu", "swarm_acquire_p99_ms")]

@@ -1,12 +1,11 @@
 """What a run that is kept costs: the segment store beside the bare disk, durable pushes, cold fetches, recovery, memory."""
 
 import contextlib
-import os
 import pathlib
 import statistics
 import time
 
-from harness import Failed, Programs, Server
+from harness import Failed, Programs, Server, cpu_seconds_of
 
 from .base import Measure, Result, median_of
 
@@ -18,12 +17,6 @@ def command(programs: Programs, config: dict, run: dict) -> str:
     """The load's command after the daemon's."""
     flags = (f"--{name}={value}" for name, value in config.items())
     return f"{programs.readable(['bufferd', *flags])} & {run['command']}"
-
-
-def cpu_seconds_of(pid: int) -> float:
-    """User and system time of a process so far."""
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def bare_disk(programs: Programs, folder: pathlib.Path) -> dict:

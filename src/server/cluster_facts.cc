@@ -60,6 +60,10 @@ void AddPeers(const ClusterPage& page, MetricFamilies* out) {
           stats.snapshots_sent);
     count("forebay_peer_snapshots_total", "Snapshots of machines' states.", "received",
           stats.snapshots_received);
+    count("forebay_peer_snapshot_bytes_total", "Bytes of snapshots.", "sent",
+          stats.snapshot_bytes_sent);
+    count("forebay_peer_snapshot_bytes_total", "Bytes of snapshots.", "received",
+          stats.snapshot_bytes_received);
     out->Counter("forebay_peer_dropped_messages_total", "Messages that the peer did not take.",
                  D(stats.dropped_messages), {{"peer", peer}});
     out->Counter("forebay_peer_failures_total", "Streams that broke or did not come about.",
