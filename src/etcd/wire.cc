@@ -26,6 +26,9 @@ constexpr int kConnectTimeoutMs = 1'000;
 constexpr int kKeepaliveMs = 6'000;
 constexpr int kKeepaliveTimeoutMs = 2'000;
 
+// How late an event of a watch may be told.
+constexpr std::chrono::milliseconds kLook(20);
+
 constexpr char kNeedsLeader[] = "hasleader";
 
 absl::Status FromGrpc(const grpc::Status& status, const std::string& member) {
@@ -114,6 +117,9 @@ struct Wire::Grpc {
   std::vector<std::unique_ptr<grpc::GenericStub>> stubs;
   grpc::CompletionQueue queue;
   std::thread poller;
+  Mutex mutex;
+  CondVar changed;
+  int awaited ABSL_GUARDED_BY(mutex) = 0;
 };
 
 struct Wire::Call {
@@ -138,6 +144,7 @@ class Wire::GrpcStream final : public Stream, public std::enable_shared_from_thi
 
   void Start() {
     Grpc& grpc = *wire_->grpc_;
+    wire_->Await(1);
     call_ = grpc.stubs[member_]->PrepareCall(&context_, method_, &grpc.queue);
     call_->StartCall(wire_->Tag([self = shared_from_this()](bool ok) { self->Started(ok); }));
   }
@@ -156,6 +163,7 @@ class Wire::GrpcStream final : public Stream, public std::enable_shared_from_thi
 
  private:
   void Started(bool ok) {
+    wire_->Await(-1);
     if (!ok) return Finish();
     started_ = true;
     if (!writes_.empty()) WriteOne();
@@ -215,16 +223,36 @@ Wire::Wire(node::EventLoop* loop, const Options& options)
 Wire::~Wire() {
   FOREBAY_CHECK(outstanding_ == 0);
   grpc_->queue.Shutdown();
+  Await(1);
   grpc_->poller.join();
 }
 
 void Wire::Poll() {
+  using Status = grpc::CompletionQueue::NextStatus;
   void* tag = nullptr;
   bool ok = false;
-  while (grpc_->queue.Next(&tag, &ok)) {
-    TsanAcquire(tag);
-    loop_->Post([this, tag, ok] { Completed(tag, ok); });
+  auto wait = kLook;
+  while (true) {
+    const Status status =
+        grpc_->queue.AsyncNext(&tag, &ok, std::chrono::system_clock::now() + wait);
+    if (status == Status::SHUTDOWN) return;
+    if (status == Status::GOT_EVENT) {
+      TsanAcquire(tag);
+      loop_->Post([this, tag, ok] { Completed(tag, ok); });
+      continue;  // with all that have come
+    }
+    wait = kLook;
+    MutexLock lock(&grpc_->mutex);
+    if (grpc_->awaited > 0) continue;
+    grpc_->changed.WaitUntil(&grpc_->mutex, std::chrono::steady_clock::now() + kLook);
+    if (grpc_->awaited == 0) wait = std::chrono::milliseconds(0);
   }
+}
+
+void Wire::Await(int more) {
+  MutexLock lock(&grpc_->mutex);
+  grpc_->awaited += more;
+  grpc_->changed.NotifyAll();
 }
 
 void* Wire::Tag(std::function<void(bool)> then) {
@@ -253,10 +281,12 @@ void Wire::Unary(size_t member, const std::string& method, const std::string& re
   call->reader = grpc_->stubs[member]->PrepareUnaryCall(&call->context, call->method,
                                                         ToBuffer(request), &grpc_->queue);
   calls_.insert(call.get());
+  Await(1);
   call->reader->StartCall();
   auto told = std::make_shared<Done>(std::move(done));
   call->reader->Finish(&call->response, &call->status, Tag([this, member, call, told](bool) {
     calls_.erase(call.get());
+    Await(-1);
     if (!call->status.ok()) return (*told)(FromGrpc(call->status, grpc_->names[member]));
     (*told)(FromBuffer(call->response));
   }));

@@ -1,8 +1,10 @@
 // Calls and streams to single members, as bytes: all of etcd that knows gRPC.
 //
 // Belongs to the loop: every function is called on its thread, and what was asked for is told
-// there. A thread of its own only hands over what gRPC completes. Before it is destroyed everything
-// must have come to its end (Cancel).
+// there. A thread of its own only hands over what gRPC completes. It waits in gRPC while an answer
+// is awaited, and else looks now and then: gRPC's polling threads take turns at polling for all of
+// a process, so that one that waits for a watch's next event is woken by each message of a client.
+// Before it is destroyed everything must have come to its end (Cancel).
 #pragma once
 
 #include <deque>
@@ -68,6 +70,8 @@ class Wire {
   void* Tag(std::function<void(bool ok)> then);
   void Completed(void* tag, bool ok);
   void Poll();
+  // Whether somebody waits for an answer now; counted.
+  void Await(int more);
 
   node::EventLoop* const loop_;
   std::string token_;

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "base/tsan.h"
 #include "peers/channel.h"
 #include "peers/frames.h"
 
@@ -20,7 +19,10 @@ struct Posted final : Event {
     in_flight->Add();
   }
   ~Posted() override { in_flight->Remove(); }
-  void Handle(bool /*ok*/) override {
+  void Begin(grpc::CompletionQueue* queue) {
+    alarm.Set(queue, gpr_now(GPR_CLOCK_MONOTONIC), Tag());
+  }
+  void Complete(bool /*ok*/) override {
     std::move(task)();
     delete this;
   }
@@ -32,49 +34,95 @@ struct Posted final : Event {
 
 }  // namespace
 
+// Rings each kTick until it ends.
+class GrpcPeerTransport::Ticks final : public Event {
+ public:
+  explicit Ticks(GrpcPeerTransport* owner) : owner_(owner) {
+    owner_->in_flight_.Add();
+    MutexLock lock(&mutex_);
+    Set();
+  }
+  void End() {
+    MutexLock lock(&mutex_);
+    ended_ = true;
+    alarm_.Cancel();
+  }
+  void Complete(bool /*ok*/) override {
+    owner_->Tick();
+    {
+      MutexLock lock(&mutex_);
+      if (!ended_) return Set();
+    }
+    owner_->in_flight_.Remove();
+  }
+
+ private:
+  void Set() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    alarm_.Set(owner_->queue_, std::chrono::system_clock::now() + kTick, Tag());
+  }
+
+  GrpcPeerTransport* const owner_;
+  Mutex mutex_;
+  grpc::Alarm alarm_ ABSL_GUARDED_BY(mutex_);
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
 absl::StatusOr<std::unique_ptr<GrpcPeerTransport>> GrpcPeerTransport::Create(
     const PeerTransportOptions& options) {
   if (absl::Status status = CheckOptions(options); !status.ok()) return status;
   return std::unique_ptr<GrpcPeerTransport>(new GrpcPeerTransport(options));
 }
 
-GrpcPeerTransport::GrpcPeerTransport(const PeerTransportOptions& options) : options_(options) {
+GrpcPeerTransport::GrpcPeerTransport(const PeerTransportOptions& options)
+    : options_(options),
+      own_queue_(options.own_thread ? std::make_unique<grpc::CompletionQueue>() : nullptr),
+      queue_(own_queue_.get()) {
+  if (queue_ == nullptr) return;
   poller_ = std::thread([this] { Poll(); });
+  ticks_ = std::make_unique<Ticks>(this);
 }
 
-GrpcPeerTransport::~GrpcPeerTransport() {
-  SetPeers({});
+void GrpcPeerTransport::Share(grpc::CompletionQueue* queue) {
+  FOREBAY_CHECK(queue_ == nullptr && queue != nullptr);
+  queue_ = queue;
+  ticks_ = std::make_unique<Ticks>(this);
+}
+
+void GrpcPeerTransport::Stop() {
   std::list<std::unique_ptr<SnapshotSend>> snapshots;
   {
     MutexLock lock(&mutex_);
+    if (std::exchange(stopped_, true)) return;
+    SetLinks({});
     snapshots.swap(snapshots_);
   }
   for (const auto& snapshot : snapshots) snapshot->Cancel();
   snapshots.clear();
+  if (ticks_ != nullptr) ticks_->End();
   in_flight_.AwaitNone();
-  queue_.Shutdown();
+}
+
+GrpcPeerTransport::~GrpcPeerTransport() {
+  Stop();
+  std::vector<absl::AnyInvocable<void()>> refused;
+  {
+    MutexLock lock(&mutex_);
+    refused.swap(refused_);
+  }
+  for (auto& task : refused) std::move(task)();
+  if (own_queue_ == nullptr) return;
+  own_queue_->Shutdown();
   poller_.join();
 }
 
 void GrpcPeerTransport::Poll() {
-  auto tick_at = std::chrono::steady_clock::now() + kTick;
-  while (true) {
-    void* tag = nullptr;
-    bool ok = false;
-    const auto event = queue_.AsyncNext(&tag, &ok, std::chrono::system_clock::now() + kTick);
-    if (event == grpc::CompletionQueue::SHUTDOWN) return;
-    if (event == grpc::CompletionQueue::GOT_EVENT) {
-      TsanAcquire(tag);
-      static_cast<Event*>(tag)->Handle(ok);
-    }
-    const auto now = std::chrono::steady_clock::now();
-    if (now < tick_at) continue;
-    tick_at = now + kTick;
-    Tick(now);
-  }
+  void* tag = nullptr;
+  bool ok = false;
+  while (own_queue_->Next(&tag, &ok)) static_cast<server::Event*>(tag)->Handle(ok);
 }
 
-void GrpcPeerTransport::Tick(Deadline now) {
+void GrpcPeerTransport::Tick() {
+  const Deadline now = std::chrono::steady_clock::now();
   std::list<std::unique_ptr<SnapshotSend>> ended;
   MutexLock lock(&mutex_);
   for (const auto& [peer, link] : links_) link->Tick(now);
@@ -90,6 +138,10 @@ std::shared_ptr<MessageLink> GrpcPeerTransport::Find(cluster::NodeId peer) {
 
 void GrpcPeerTransport::SetPeers(const std::map<cluster::NodeId, std::string>& addresses) {
   MutexLock lock(&mutex_);
+  if (!stopped_) SetLinks(addresses);
+}
+
+void GrpcPeerTransport::SetLinks(const std::map<cluster::NodeId, std::string>& addresses) {
   for (auto at = links_.begin(); at != links_.end();) {
     if (addresses.contains(at->first)) {
       ++at;
@@ -101,7 +153,7 @@ void GrpcPeerTransport::SetPeers(const std::map<cluster::NodeId, std::string>& a
   for (const auto& [peer, address] : addresses) {
     std::shared_ptr<MessageLink>& link = links_[peer];
     if (link == nullptr) {
-      link = std::make_shared<MessageLink>(&options_, &queue_, &in_flight_, peer, address);
+      link = std::make_shared<MessageLink>(&options_, queue_, &in_flight_, peer, address);
     } else {
       link->SetAddress(address);
     }
@@ -114,10 +166,12 @@ void GrpcPeerTransport::Send(cluster::NodeId to, std::string_view machine, std::
 }
 
 void GrpcPeerTransport::Post(absl::AnyInvocable<void()> task) {
-  auto* posted = new Posted(&in_flight_, std::move(task));
-  Event* const tag = posted;
-  TsanRelease(tag);
-  posted->alarm.Set(&queue_, gpr_now(GPR_CLOCK_MONOTONIC), tag);
+  MutexLock lock(&mutex_);
+  if (stopped_) {
+    refused_.push_back(std::move(task));
+  } else {
+    (new Posted(&in_flight_, std::move(task)))->Begin(queue_);
+  }
 }
 
 std::list<std::unique_ptr<SnapshotSend>> GrpcPeerTransport::TakeEnded() {
@@ -143,20 +197,25 @@ void GrpcPeerTransport::SendSnapshot(cluster::NodeId to, std::string_view machin
     return refuse(absl::NotFoundError(absl::StrCat("node ", to.value, " is not known here")));
   }
   std::list<std::unique_ptr<SnapshotSend>> ended;
-  MutexLock lock(&mutex_);
-  ended = TakeEnded();
-  if (snapshots_.size() >= options_.snapshots_max) {
-    return refuse(absl::ResourceExhaustedError(
-        absl::StrCat("more than ", options_.snapshots_max, " snapshots at once")));
+  bool room = false;
+  {
+    MutexLock lock(&mutex_);
+    ended = TakeEnded();
+    room = !stopped_ && snapshots_.size() < options_.snapshots_max;
+    if (room) {
+      snapshots_.push_back(
+          std::make_unique<SnapshotSend>(&options_, link,
+                                         OutgoingSnapshot{.to = to,
+                                                          .address = link->address(),
+                                                          .machine = std::string(machine),
+                                                          .head = std::move(head),
+                                                          .next = std::move(next),
+                                                          .done = std::move(done)}));
+    }
   }
-  snapshots_.push_back(
-      std::make_unique<SnapshotSend>(&options_, link,
-                                     OutgoingSnapshot{.to = to,
-                                                      .address = link->address(),
-                                                      .machine = std::string(machine),
-                                                      .head = std::move(head),
-                                                      .next = std::move(next),
-                                                      .done = std::move(done)}));
+  if (room) return;
+  refuse(absl::ResourceExhaustedError(
+      absl::StrCat("more than ", options_.snapshots_max, " snapshots at once")));
 }
 
 void GrpcPeerTransport::GetStats(PeerStatsMap* stats) {

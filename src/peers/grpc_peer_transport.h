@@ -1,9 +1,10 @@
 // node::PeerTransport over gRPC: to each peer one stream of messages, and for each snapshot a
 // connection of its own, so that no heartbeat is behind one.
 //
-// Thread-safe. It has one thread that polls, and one for each snapshot that is sent. Destroying it
-// ends what runs, and each `done` has been called by then; what these call is refused, and nobody
-// else calls anything any more. What comes from peers is taken by PeerService (peer_service.h).
+// Thread-safe. Messages are sent by the thread that polls the queue, its own or a server's, and
+// each snapshot by one of its own. Destroying it ends what runs, and each `done` has been called by
+// then; what these call is refused, and nobody else calls anything any more. What comes from peers
+// is taken by PeerService (peer_service.h).
 #pragma once
 
 #include <grpcpp/completion_queue.h>
@@ -13,6 +14,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
@@ -32,6 +34,13 @@ class GrpcPeerTransport final : public node::PeerTransport {
       const PeerTransportOptions& options);
   ~GrpcPeerTransport() override;
 
+  // Without a thread of its own: before anything else is asked for. `queue` delivers
+  // server::Events, and is there until Stop has returned.
+  void Share(grpc::CompletionQueue* queue);
+  // Ends what runs: from now on nothing is sent, and snapshots are refused when this is destroyed.
+  // Not on the thread that polls.
+  void Stop();
+
   // The nodes that may be sent to, "HOST:PORT" each. One that is left out is forgotten, with what
   // was counted; one whose address has changed is connected to anew.
   void SetPeers(const std::map<cluster::NodeId, std::string>& addresses);
@@ -49,8 +58,12 @@ class GrpcPeerTransport final : public node::PeerTransport {
 
  private:
   explicit GrpcPeerTransport(const PeerTransportOptions& options);
+  class Ticks;
+
   void Poll();
-  void Tick(Deadline now);
+  void Tick();
+  void SetLinks(const std::map<cluster::NodeId, std::string>& addresses)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Runs `task` on the thread that polls.
   void Post(absl::AnyInvocable<void()> task);
   // Takes out what has ended, to be destroyed without the lock.
@@ -58,11 +71,15 @@ class GrpcPeerTransport final : public node::PeerTransport {
   std::shared_ptr<MessageLink> Find(cluster::NodeId peer);
 
   const PeerTransportOptions options_;
-  grpc::CompletionQueue queue_;
+  const std::unique_ptr<grpc::CompletionQueue> own_queue_;
+  grpc::CompletionQueue* queue_;  // nothing until it is shared
   InFlight in_flight_;
+  std::unique_ptr<Ticks> ticks_;
   Mutex mutex_;
   std::map<cluster::NodeId, std::shared_ptr<MessageLink>> links_ ABSL_GUARDED_BY(mutex_);
   std::list<std::unique_ptr<SnapshotSend>> snapshots_ ABSL_GUARDED_BY(mutex_);
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<absl::AnyInvocable<void()>> refused_ ABSL_GUARDED_BY(mutex_);  // since it stopped
   std::thread poller_;
 };
 

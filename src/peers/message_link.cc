@@ -9,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "base/tsan.h"
 #include "forebay/v1/peer.pb.h"
 #include "peers/channel.h"
 #include "peers/frames.h"
@@ -46,7 +45,7 @@ class MessageLink::Operation final : public Event {
   Operation(Call* call, Done done) : call_(call), done_(done) {}
 
   void* Begin();
-  void Handle(bool ok) override;
+  void Complete(bool ok) override;
 
  private:
   Call* const call_;
@@ -99,12 +98,10 @@ struct MessageLink::Call : std::enable_shared_from_this<Call> {
 
 void* MessageLink::Operation::Begin() {
   held_ = call_->shared_from_this();
-  Event* const tag = this;
-  TsanRelease(tag);
-  return tag;
+  return Tag();
 }
 
-void MessageLink::Operation::Handle(bool ok) {
+void MessageLink::Operation::Complete(bool ok) {
   const std::shared_ptr<Call> call = std::move(held_);  // perhaps the last one
   (call->link.get()->*done_)(call, ok);
 }

@@ -18,16 +18,32 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "base/check.h"
 #include "base/sync.h"
+#include "base/tsan.h"
 #include "peers/options.h"
+#include "server/grpc/poller.h"
 
 namespace forebay::peers {
 
-// What comes out of the completion queue, after TsanAcquire.
-class Event {
+// What comes out of the completion queue, which may be the server's.
+class Event : public server::Event {
  public:
-  virtual ~Event() = default;
-  virtual void Handle(bool ok) = 0;
+  void Handle(bool ok) final {
+    TsanAcquire(static_cast<server::Event*>(this));
+    Complete(ok);
+  }
+  // The transport ends before the queue does.
+  void Drop() final { FOREBAY_CHECK(false); }
+  virtual void Complete(bool ok) = 0;
+
+ protected:
+  // What the queue is given.
+  void* Tag() {
+    server::Event* const tag = this;
+    TsanRelease(tag);
+    return tag;
+  }
 };
 
 // Counts what still has something in the completion queue.

@@ -43,6 +43,10 @@ struct PeerTransportOptions {
   absl::Duration progress_timeout = absl::Seconds(10);
   // How long a peer that has all of a snapshot may take to say so: its disk has to have it.
   absl::Duration answer_timeout = absl::Seconds(120);
+  // False: the transport is given the queue of a server and uses the thread that polls that. gRPC's
+  // polling threads take turns at polling for all of a process, and each turn wakes another one:
+  // with a thread of the transport's own small messages cost twice as much, the server's too.
+  bool own_thread = true;
   // Snapshots that are sent at once; more are refused. Each has a thread and a connection.
   size_t snapshots_max = 16;
   // Told why a peer was lost or refused this node: at once for each kind of reason, and then at

@@ -153,6 +153,7 @@ absl::Status ClusterRun::OpenTransport() {
     if (!token.ok()) return token.status();
     options.token = Trimmed(*std::move(token));
   }
+  options.own_thread = false;
   options.on_trouble = [](cluster::NodeId peer, const absl::Status& why) {
     Log(LogLevel::kWarning, "a peer is not reached",
         {{"node", static_cast<uint64_t>(peer.value)}, {"why", std::string(why.message())}});
@@ -249,7 +250,8 @@ void ClusterRun::AddServices(ClusterMap* map, Ticker* ticker, MethodTable* metho
   operators_->AddTo(methods);
 }
 
-absl::Status ClusterRun::Start(node::NodeAddress address) {
+absl::Status ClusterRun::Start(node::NodeAddress address, grpc::CompletionQueue* queue) {
+  transport_->Share(queue);
   address.empty =
       std::ranges::all_of(replicas_, [](const auto& replica) { return replica->empty(); });
   node_ = std::make_unique<node::ClusterNode>(
@@ -276,6 +278,10 @@ absl::Status ClusterRun::Start(node::NodeAddress address) {
   for (const auto& replica : replicas_) node_->Add(replica);
   started_ = node_.get();
   return node_->Start();
+}
+
+void ClusterRun::StopSending() {
+  if (transport_ != nullptr) transport_->Stop();
 }
 
 void ClusterRun::Stop() {

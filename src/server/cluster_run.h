@@ -66,7 +66,10 @@ class ClusterRun final : public node::PeerPort {
   // `leads`: whether the daemon serves clients.
   void AddServices(ClusterMap* map, Ticker* ticker, MethodTable* methods,
                    std::function<bool()> leads);
-  absl::Status Start(node::NodeAddress address);
+  // Peers are spoken to on `queue` (RpcServer::shared_queue).
+  absl::Status Start(node::NodeAddress address, grpc::CompletionQueue* queue);
+  // Before the queue ends; the rest goes on.
+  void StopSending();
   void Stop();
 
   // What Engine::Begin takes when the node leads, and of which reign that is.

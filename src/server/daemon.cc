@@ -264,6 +264,7 @@ absl::Status Daemon::Listen() {
       if (serving_ || ServedByAnyNode(method)) return absl::OkStatus();
       return DoesNotLead(*cluster_map_.Get());
     };
+    options.before_queues_end = [this] { cluster_->StopSending(); };
   }
   FOREBAY_RETURN_IF_ERROR(AddAuthorization(&options));
   HostPort grpc;
@@ -352,7 +353,8 @@ absl::Status Daemon::Announce(const HostPort& grpc, const HostPort& http) {
     };
     FOREBAY_RETURN_IF_ERROR(
         cluster_->Start({.grpc = or_own(config_.cluster_advertise, grpc_address),
-                         .http = or_own(config_.cluster_advertise_http, text(http))}));
+                         .http = or_own(config_.cluster_advertise_http, text(http))},
+                        rpc_server_->shared_queue()));
   }
   Log(LogLevel::kInfo, cluster_ != nullptr ? "following" : "serving",
       {{"version", kVersion},

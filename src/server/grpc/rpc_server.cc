@@ -92,10 +92,12 @@ class RpcServer::Impl {
   void EndCalls(const absl::Status& status,
                 const std::function<bool(std::string_view method)>& keep);
   void Shutdown(std::chrono::milliseconds drain);
+  grpc::CompletionQueue* shared_queue() { return pollers_.front()->queue(); }
   ~Impl();
 
  private:
   CallShared shared_;
+  std::function<void()> before_queues_end_;
   std::vector<std::unique_ptr<Poller>> pollers_;
   std::unique_ptr<grpc::Server> server_;
   std::vector<std::thread> threads_;
@@ -110,6 +112,7 @@ absl::Status RpcServer::Impl::Start(const RpcServerOptions& options, MethodTable
   shared_.authorize = options.authorize;
   shared_.admit = options.admit;
   shared_.calls_max = options.calls_max;
+  before_queues_end_ = options.before_queues_end;
 
   grpc::ServerBuilder builder;
   ports->assign(options.addresses.size(), 0);
@@ -169,6 +172,7 @@ void RpcServer::Impl::Shutdown(std::chrono::milliseconds drain) {
         [&poller] { poller->ForEachCall([](Call* call) { call->OnServerDrain(); }); });
   }
   server_->Shutdown(std::chrono::system_clock::now() + drain);
+  if (before_queues_end_) before_queues_end_();
   for (const auto& poller : pollers_) poller->StopSoon();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
@@ -205,6 +209,8 @@ void RpcServer::EndCalls(const absl::Status& status,
                          std::function<bool(std::string_view method)> keep) {
   impl_->EndCalls(status, keep);
 }
+
+grpc::CompletionQueue* RpcServer::shared_queue() { return impl_->shared_queue(); }
 
 void RpcServer::Shutdown(std::chrono::milliseconds drain) { impl_->Shutdown(drain); }
 

@@ -7,6 +7,8 @@
 // Thread-safe after Start; Shutdown once, not from a handler.
 #pragma once
 
+#include <grpcpp/completion_queue.h>
+
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -49,6 +51,9 @@ struct RpcServerOptions {
   size_t calls_max = 65'536;
   Authorizer authorize;  // unset: everybody may everything
   Gate admit;            // unset: every method, always
+  // Called by Shutdown when all calls are over, before the queues end: what others have begun on
+  // the shared queue has come to its end when this returns.
+  std::function<void()> before_queues_end;
 };
 
 class RpcServer {
@@ -60,6 +65,9 @@ class RpcServer {
 
   // The TCP port of each address, 0 for unix sockets.
   const std::vector<int>& ports() const { return ports_; }
+
+  // For calls to other servers: delivers Events (poller.h), on a thread that polls for this server.
+  grpc::CompletionQueue* shared_queue();
 
   // Answers all calls that run with `status`, not OK, except those whose method `keep` names. What
   // their handlers say afterwards is dropped; who asked to hear of a call's end (OnCancel, OnDone)
