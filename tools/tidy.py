@@ -23,15 +23,16 @@ import cpp_text  # noqa: E402
 
 # What a folder of src may include besides itself, the standard library and the chosen dependencies. "proto" stands for the
 # generated messages, "include" for the public headers of the C++ client; a path stands for that header alone.
-PURE_PARTS = "curriculum rollout batch shard ledger replication cluster"
+PURE_PARTS = "curriculum rollout batch drift shard ledger replication cluster"
 MAY_INCLUDE = {
     "base": "",
     "codec": "base",
     "curriculum": "base codec",
     "rollout": "base codec",
     "batch": "base codec",
+    "drift": "base codec",
     "shard": "base codec curriculum rollout",
-    "ledger": "base codec batch",
+    "ledger": "base codec batch drift",
     "replication": "base codec cluster",
     "cluster": "base codec",
     "io": "base",
@@ -42,10 +43,10 @@ MAY_INCLUDE = {
     # Another implementation of node's interfaces, in the server's framework.
     "peers": "base codec cluster proto node/peer_transport.h server/grpc/method_table.h server/grpc/rpc.h server/grpc/typed.h",
     # Beyond node: the words it speaks with, and the payload bytes; see docs/decisions/2026-11-30-server-includes.md.
-    "server": "base io node etcd peers operators proto codec storage shard/messages.h ledger/messages.h ledger/step.h batch/layout.h",
+    "server": "base drift io node etcd peers operators proto codec storage shard/messages.h ledger/messages.h ledger/step.h batch/layout.h",
     # What operators ask of a cluster: for the server, and for buffer-ctl when no daemon is up.
     "operators": "base cluster node proto",
-    "client": "base codec proto include",
+    "client": "base codec drift/sums.h proto include",
     "ctl": "base codec io node operators etcd/coordinator.h proto include",
     "main": "base codec io storage node server client ctl proto include",
 }
