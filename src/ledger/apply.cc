@@ -35,6 +35,8 @@ Reply Refusal(const Command& command, absl::Status why) {
         if constexpr (std::is_same_v<C, CommitStep>) return CommitReply{std::move(why)};
         if constexpr (std::is_same_v<C, CheckpointStep>) return CheckpointReply{std::move(why)};
         if constexpr (std::is_same_v<C, Rewind>) return RewindReply{std::move(why)};
+        if constexpr (std::is_same_v<C, ReportSequences>) return ReportReply{std::move(why)};
+        if constexpr (std::is_same_v<C, LiftHold>) return LiftReply{std::move(why)};
         return StatusReply{std::move(why)};
       },
       command);

@@ -13,6 +13,9 @@
 #include "base/ids.h"
 #include "batch/cost.h"
 #include "codec/peer_messages.h"
+#include "drift/rules.h"
+#include "ledger/drift_commands.h"
+#include "ledger/micro_batch_ref.h"
 #include "ledger/rewind_commands.h"
 
 namespace forebay::ledger {
@@ -148,17 +151,6 @@ struct WrittenColumn {
   }
 };
 
-struct MicroBatchRef {
-  uint32_t dp_rank = 0;
-  uint32_t mini_batch = 0;
-  uint32_t micro_batch = 0;
-  auto operator<=>(const MicroBatchRef&) const = default;
-  template <class A>
-  void Fields(A& a) {
-    a(dp_rank, mini_batch, micro_batch);
-  }
-};
-
 // The payloads of a refused one stay the caller's, who frees them.
 struct PutColumns {
   Generation generation;
@@ -179,9 +171,10 @@ struct CommitStep {
   // Payloads of committed steps that stay for a rewind; what Propose finds in the configuration.
   uint64_t retention_bytes_max = 0;
   codec::KeepRule keep;  // likewise, for people to look at
+  drift::Rules drift;    // likewise
   template <class A>
   void Fields(A& a) {
-    a(generation, step, revision, retention_bytes_max, keep);
+    a(generation, step, revision, retention_bytes_max, keep, drift);
   }
 };
 
@@ -242,6 +235,6 @@ struct DropDamaged {
 using Command =
     std::variant<PutSource, AttachTrainer, OpenStep, RequestGroups, FromShard, ShardAcknowledged,
                  PutAdvantages, PutColumns, CommitStep, AbortStep, PublishVersion, ReportAdoption,
-                 DropDamaged, CheckpointStep, Rewind, TrimRetained>;
+                 DropDamaged, CheckpointStep, Rewind, TrimRetained, ReportSequences, LiftHold>;
 
 }  // namespace forebay::ledger

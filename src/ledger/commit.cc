@@ -53,6 +53,7 @@ absl::Status State::Run(const CommitStep& c, Tag tag, Effects* effects) {
   counters_.filler_micro_batches += step.filler_micro_batches;
   rollouts_since_published_ += step.totals.rollouts;
   if (measured_rollouts_ == 0) measured_rollouts_ = step.totals.rollouts;
+  DriftCommitted(step, c.drift);
   DropWritten(step, effects);
   step.state = StepState::kCommitted;
   step.generation = c.generation;
@@ -105,6 +106,7 @@ void State::Abort(StepId first, const std::string& why, Effects* effects) {
     step.failure = step.step == first ? why : absl::StrCat("step ", first.value, ": ", why);
     effects->steps_changed.push_back(step.step);
   }
+  drift_.reports.Drop(first);
   // The shards must know that the older version trains again before they judge the groups that come
   // back.
   SendVersionState(effects);

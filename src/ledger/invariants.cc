@@ -98,14 +98,14 @@ absl::Status PlanHolds(const Step& step) {
   return absl::OkStatus();
 }
 
-absl::Status LiveStepHolds(const Step& step) {
+absl::Status LiveStepHolds(const Step& step, bool on_hold) {
   if (step.lost >= step.revision) return Broken("its revision held what is lost");
   FOREBAY_RETURN_IF_ERROR(HeldHolds(step));
   const bool complete = step.spec.groups > 0 ? step.groups.size() == step.spec.groups
                                              : step.totals.tokens >= step.spec.tokens;
   if (step.state == StepState::kOpen) {
     const bool enough = complete && step.requests.empty() && !step.groups.empty();
-    if (enough) return Broken("it has its groups and is open");
+    if (enough && !on_hold) return Broken("it has its groups and is open");
     if (step.spec.groups > 0 && step.groups.size() + step.GroupsAsked() > step.spec.groups) {
       return Broken("more groups than wanted are held and asked for");
     }
@@ -171,7 +171,8 @@ absl::Status State::StepsHold() const {
     live = StepId(id.value + 1);
     if (step.train_version != train_version) return broken(Broken("it trains on another version"));
     train_version = step.next_version;
-    if (const absl::Status status = LiveStepHolds(step); !status.ok()) return broken(status);
+    if (const absl::Status status = LiveStepHolds(step, drift_.hold.has_value()); !status.ok())
+      return broken(status);
     for (const GroupRequest& request : step.requests) {
       if (request.shard.value >= channels_.size() || request.number > last_request_) {
         return broken(Broken("a request that was never made"));
@@ -248,6 +249,7 @@ absl::Status State::InvariantsHold() const {
   FOREBAY_RETURN_IF_ERROR(PlacesHold());
   FOREBAY_RETURN_IF_ERROR(StepsHold());
   FOREBAY_RETURN_IF_ERROR(RewindsHold());
+  FOREBAY_RETURN_IF_ERROR(drift_.Holds());
   return VersionsHold();
 }
 

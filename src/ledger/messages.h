@@ -56,10 +56,20 @@ struct RewindReply {
   }
 };
 
+struct ReportReply {
+  absl::Status status;
+  bool already_counted = false;
+};
+
+struct LiftReply {
+  absl::Status status;
+  bool lifted = false;
+};
+
 // Answers OpenStep, PutColumns and the rest. A step that is not sealed yet is no answer to
 // OpenStep: the driver looks at the step again when `steps_changed` names it, or its wait is over.
 using Reply = std::variant<StatusReply, PutSourceReply, AttachReply, CommitReply, CheckpointReply,
-                           RewindReply>;
+                           RewindReply, ReportReply, LiftReply>;
 
 using Tag = uint64_t;
 

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "ledger/limits.h"
+#include "ledger/resolve_report.h"
 
 namespace forebay::ledger {
 
@@ -14,13 +15,18 @@ void Primary::Propose(uint64_t now_ms, Tag tag, Command command, Output* output)
   if (auto* commit = std::get_if<CommitStep>(&command)) {
     commit->retention_bytes_max = retention_bytes_max_;
     commit->keep = KeepNow();
+    commit->drift = drift_rules_;
   } else if (auto* checkpoint = std::get_if<CheckpointStep>(&command)) {
     checkpoint->keep = KeepNow();
   }
   if (auto* attach = std::get_if<AttachTrainer>(&command)) {
     attach->first_generation = first_generation_;
   }
-  absl::Status status = state_.Check(command);
+  absl::Status status;
+  if (auto* report = std::get_if<ReportSequences>(&command)) {
+    status = ResolveReport(state_, report);
+  }
+  if (status.ok()) status = state_.Check(command);
   if (const auto* open = std::get_if<OpenStep>(&command); status.ok() && open != nullptr) {
     const Step* held = state_.step(open->step);
     const bool is_new = held == nullptr || !held->live();

@@ -15,6 +15,7 @@
 
 #include "base/ids.h"
 #include "codec/peer_messages.h"
+#include "drift/rules.h"
 #include "ledger/messages.h"
 #include "ledger/state.h"
 
@@ -63,6 +64,7 @@ class Primary {
     keep_ = keep;
     kept_bytes_ = kept_bytes;
   }
+  void SetDriftRules(const drift::Rules& rules) { drift_rules_ = rules; }
   // Memory for the payloads of rollouts; 0: no limit is known.
   void SetPayloadBytesMax(uint64_t bytes) { payload_bytes_max_ = bytes; }
   // Groups that the step waits for; when it counts tokens, by the size of those that it has.
@@ -133,6 +135,7 @@ class Primary {
   // A TrimRetained was put out and is not applied yet.
   bool trimming_ = false;
   codec::KeepRule keep_;
+  drift::Rules drift_rules_;
   uint64_t kept_bytes_ = 0;
   uint64_t keep_due_ms_ = 0;  // of the next trim for what is kept
   // A RequestGroups was put out and is not applied yet.

@@ -93,6 +93,8 @@ absl::Status State::Run(const Rewind& c, Tag tag, Effects* effects) {
   next_step_ = StepId(c.step.value + 1);
   fenced_revision_ = newest_revision_;
   pending_.reset();
+  drift_.reports.Drop(next_step_);
+  drift_.hold.reset();
   rollouts_since_published_ = 0;
   if (generation_ != Generation()) {
     generation_ = Generation(generation_.value + 1);

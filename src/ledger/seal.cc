@@ -190,6 +190,7 @@ void Summarize(Step& step) {
 }
 
 void State::SealIfComplete(Step& step, Effects* effects) {
+  if (drift_.hold) return;
   // A step with a request on its way would take groups that its plan does not know.
   if (step.state != StepState::kOpen || !step.requests.empty() || step.groups.empty()) return;
   if (step.GroupsLacking() > 0 || step.TokensLacking() > 0) return;

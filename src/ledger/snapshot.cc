@@ -6,7 +6,7 @@
 namespace forebay::ledger {
 namespace {
 
-constexpr uint32_t kFormat = 4;
+constexpr uint32_t kFormat = 5;
 
 }  // namespace
 
@@ -15,7 +15,8 @@ void State::Fields(A& a) {
   a(sources_, channels_, generation_, mesh_, places_, displaced_, steps_, next_step_,
     committed_version_, last_request_, checkpoint_, keep_, branch_begin_, newest_revision_,
     fenced_revision_, rewinds_, versions_, published_, pending_, announcements_,
-    rollouts_since_published_, measured_rollouts_, adoptions_, adoption_reports_, counters_);
+    rollouts_since_published_, measured_rollouts_, adoptions_, adoption_reports_, counters_,
+    drift_);
 }
 
 void State::Snapshot(codec::Writer& writer) const {

@@ -20,24 +20,16 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/ids.h"
-#include "base/mutations.h"
 #include "codec/archive.h"
 #include "codec/peer_channel.h"
 #include "ledger/counters.h"
+#include "ledger/drift_state.h"
 #include "ledger/messages.h"
+#include "ledger/options.h"
 #include "ledger/records.h"
 #include "ledger/step.h"
 
 namespace forebay::ledger {
-
-struct Options {
-  uint64_t run_seed = 0;
-  uint32_t shards = 1;
-  // Held to by the primary, not by Apply: it may be another one at the next start, and the log
-  // still has to give the same state. At most kOpenStepsMax.
-  uint32_t open_steps_max = 2;
-  Mutations mutations = {};
-};
 
 // The answer to `command` that carries `why`, of the kind that its success would have.
 Reply Refusal(const Command& command, absl::Status why);
@@ -107,6 +99,7 @@ class State {
 
   const std::map<std::string, Adoption>& adoptions() const { return adoptions_; }
   const Counters& counters() const { return counters_; }
+  const Drift& drift() const { return drift_; }
   const Options& options() const { return options_; }
   const codec::PeerOutbox& outbox(ShardId shard) const { return channels_[shard.value].outbox; }
   const codec::PeerInbox& inbox(ShardId shard) const { return channels_[shard.value].inbox; }
@@ -137,6 +130,8 @@ class State {
   absl::Status Run(const CheckpointStep& c, Tag tag, Effects* effects);
   absl::Status Run(const Rewind& c, Tag tag, Effects* effects);
   absl::Status Run(const TrimRetained& c, Tag tag, Effects* effects);
+  absl::Status Run(const ReportSequences& c, Tag tag, Effects* effects);
+  absl::Status Run(const LiftHold& c, Tag tag, Effects* effects);
 
   absl::Status CheckOne(const PutSource& c) const;
   absl::Status CheckOne(const AttachTrainer& c) const;
@@ -154,6 +149,8 @@ class State {
   absl::Status CheckOne(const CheckpointStep& c) const;
   absl::Status CheckOne(const Rewind& c) const;
   absl::Status CheckOne(const TrimRetained& c) const;
+  absl::Status CheckOne(const ReportSequences& c) const;
+  absl::Status CheckOne(const LiftHold& c) const;
 
   Step* FindStep(StepId step);
   absl::Status CheckSpec(const StepSpec& spec) const;
@@ -195,6 +192,8 @@ class State {
   PolicyVersion VersionAfter(StepId step) const;
   // Removes what was taken back, but for what is served again; answers how many steps that is.
   uint64_t TakeBack(StepId step, StepId served_again, Effects* effects);
+
+  void DriftCommitted(const Step& step, const drift::Rules& rules);
 
   static void Answer(Tag tag, Reply reply, Effects* effects);
   void SendToAll(const codec::ToShard& message, Effects* effects);
@@ -242,6 +241,7 @@ class State {
   std::map<std::string, Adoption> adoptions_;
   uint64_t adoption_reports_ = 0;
   Counters counters_;
+  Drift drift_;
 };
 
 }  // namespace forebay::ledger

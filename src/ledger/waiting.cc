@@ -69,6 +69,10 @@ std::string Primary::WaitingForGroups(const Step& step, uint64_t now_ms) const {
       absl::StrAppend(&text, "; step ", id.value, " comes first");
     }
   }
+  if (const auto& hold = state_.drift().hold) {
+    absl::StrAppend(&text, "; held since step ", hold->step.value,
+                    ": the engines are too far from the trainer (buffer-ctl kl)");
+  }
   if (const uint64_t end = LateWaitEnd(step); end > now_ms) {
     absl::StrAppend(&text, "; waits for ", ready.waited_for, " stale attempts, at most ",
                     (end - now_ms + 999) / 1000, " s more");

@@ -15,7 +15,8 @@ constexpr const char* kLedgerCommands[] = {
     "PutSource",   "AttachTrainer",     "OpenStep",       "RequestGroups",
     "FromShard",   "ShardAcknowledged", "PutAdvantages",  "PutColumns",
     "CommitStep",  "AbortStep",         "PublishVersion", "ReportAdoption",
-    "DropDamaged", "CheckpointStep",    "Rewind",         "TrimRetained"};
+    "DropDamaged", "CheckpointStep",    "Rewind",         "TrimRetained",
+    "ReportSequences", "LiftHold"};
 static_assert(std::size(kLedgerCommands) == std::variant_size_v<ledger::Command>);
 constexpr const char* kToShard[] = {"SourceChanged", "VersionState",  "Reserve",
                                     "Unreserve",     "StepCommitted", "StepReplanned",

@@ -36,6 +36,8 @@ class History {
     h_.primary.SetRetentionBytesMax(prng_.Below(3) * 40'000);
     h_.primary.SetStoreFull(h_.now, prng_.Below(4) == 0);
     h_.primary.SetKeep({0.5, prng_.Below(2) == 0, prng_.Below(3) * 4'000}, prng_.Below(6'000));
+    h_.primary.SetDriftRules({.hold_k3 = prng_.Below(4) == 0 ? 0.1 : 0});
+    if (prng_.Below(16) == 0) h_.Do<LiftReply>(LiftHold{"random"});
     switch (prng_.Below(13)) {
       case 0:
       case 1:
@@ -128,6 +130,7 @@ class History {
     }
     const uint32_t revision = next->revision.value;
     if (prng_.Below(3) == 0) WriteColumn(*next);
+    if (prng_.Below(2) == 0) Report(*next);
     std::vector<GroupId> groups;
     for (const HeldGroup& group : next->groups) groups.push_back(group.group);
     const auto reply = h_.Do<CommitReply>(CommitStep{
@@ -180,6 +183,26 @@ class History {
     if (column.payload != PayloadId()) written_.insert(column.payload.value);
   }
 
+  // Once or twice; what is held is let go at some time.
+  void Report(const Step& step) {
+    const auto view = h_.state.ViewMicroBatch(step.step, step.revision, {});
+    if (!view.ok() || view->slots.empty()) return;
+    ReportSequences report{h_.generation, step.step, step.revision, {}, {}, {}, {}};
+    report.report.engines = {"a", "b"};
+    for (uint32_t i = 0; i < view->slots.size(); ++i) {
+      drift::Sums sums;
+      sums.Count(prng_.Unit() - 1, 0);
+      report.engine_parts.push_back({i, static_cast<uint32_t>(prng_.Below(2)), 0, sums});
+    }
+    const bool before =
+        h_.state.drift().reports.Counted(step.step, step.revision, 0);  // of an earlier call
+    for (uint64_t i = 0; i < 1 + prng_.Below(2); ++i) {
+      const auto reply = h_.Do<ReportReply>(report);
+      EXPECT_TRUE(reply.status.ok()) << reply.status;
+      EXPECT_EQ(reply.already_counted, before || i > 0);
+    }
+  }
+
   void Publish() {
     Announcement announcement;
     announcement.version = h_.state.committed_version();
@@ -194,6 +217,8 @@ class History {
   void Settle() {
     h_.paused = false;
     h_.Deliver();
+    h_.primary.SetDriftRules({});
+    EXPECT_TRUE(h_.Do<LiftReply>(LiftHold{"settle"}).status.ok());
     const uint64_t first = h_.state.next_step().value;
     h_.Attach(2);
     Try(AbortStep{h_.generation, StepId(first), "settle"});
