@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -19,18 +20,29 @@ absl::Status Refuse(const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat(parts...));
 }
 
-absl::Status CheckPlace(const ColumnSpec& column, const ColumnPlace& place, uint32_t tokens,
-                        size_t s, size_t c) {
+absl::Status CheckResponse(const ColumnSpec& column, const ColumnPlace& place,
+                           const SequencePlace& sequence, size_t s, size_t c) {
+  const uint64_t full =
+      uint64_t{sequence.tokens - sequence.prompt_tokens} * column.bytes_per_response_token;
+  if (place.bytes == full) return absl::OkStatus();
+  return Refuse("sequences[", s, "].columns[", c, "].bytes: ", place.bytes,
+                ", the response tokens have ", full);
+}
+
+absl::Status CheckPlace(const ColumnSpec& column, const ColumnPlace& place,
+                        const SequencePlace& sequence, size_t s, size_t c) {
   if (!place.present) return absl::OkStatus();
   if (place.bytes > kMostPlaceBytes || place.offset > kMostPlaceBytes) {
     return Refuse("sequences[", s, "].columns[", c, "]: offset ", place.offset, ", bytes ",
                   place.bytes, ", each at most ", kMostPlaceBytes);
   }
+  if (column.bytes_per_response_token > 0) return CheckResponse(column, place, sequence, s, c);
   if (column.bytes_per_token == 0) return absl::OkStatus();
-  const uint64_t full = uint64_t{tokens} * column.bytes_per_token;
+  const uint64_t full = uint64_t{sequence.tokens} * column.bytes_per_token;
   if (place.bytes > full || place.bytes % column.bytes_per_token != 0) {
     return Refuse("sequences[", s, "].columns[", c, "].bytes: ", place.bytes,
-                  ", must be whole rows of ", column.bytes_per_token, ", at most ", tokens);
+                  ", must be whole rows of ", column.bytes_per_token, ", at most ",
+                  sequence.tokens);
   }
   if (column.loss_mask && place.bytes != full) {
     return Refuse("sequences[", s, "].columns[", c, "].bytes: ", place.bytes,
@@ -55,8 +67,11 @@ absl::Status CheckMasked(const SequencePlace& sequence, size_t s) {
 absl::Status Check(absl::Span<const SequencePlace> sequences, const LayoutSpec& spec) {
   if (spec.pad_multiple == 0) return Refuse("pad_multiple: 0, at least 1");
   for (size_t c = 0; c < spec.columns.size(); ++c) {
-    if (spec.columns[c].loss_mask && spec.columns[c].bytes_per_token == 0) {
-      return Refuse("columns[", c, "].bytes_per_token: 0, at least 1 for a loss mask");
+    const ColumnSpec& column = spec.columns[c];
+    const bool by_token = column.loss_mask || column.alignment == Alignment::kPredicting;
+    if (by_token && column.bytes_per_token == 0) {
+      return Refuse("columns[", c,
+                    "].bytes_per_token: 0, at least 1 for a loss mask, and to shift");
     }
   }
   for (size_t s = 0; s < sequences.size(); ++s) {
@@ -64,13 +79,16 @@ absl::Status Check(absl::Span<const SequencePlace> sequences, const LayoutSpec& 
     if (sequence.tokens == 0 || sequence.tokens > kMostTokens) {
       return Refuse("sequences[", s, "].tokens: ", sequence.tokens, ", from 1 to ", kMostTokens);
     }
+    if (sequence.prompt_tokens > sequence.tokens) {
+      return Refuse("sequences[", s, "].prompt_tokens: ", sequence.prompt_tokens, ", at most ",
+                    sequence.tokens);
+    }
     if (sequence.columns.size() != spec.columns.size()) {
       return Refuse("sequences[", s, "].columns: ", sequence.columns.size(), ", must be ",
                     spec.columns.size());
     }
     for (size_t c = 0; c < spec.columns.size(); ++c) {
-      FOREBAY_RETURN_IF_ERROR(
-          CheckPlace(spec.columns[c], sequence.columns[c], sequence.tokens, s, c));
+      FOREBAY_RETURN_IF_ERROR(CheckPlace(spec.columns[c], sequence.columns[c], sequence, s, c));
     }
     FOREBAY_RETURN_IF_ERROR(CheckMasked(sequence, s));
   }
@@ -80,20 +98,21 @@ absl::Status Check(absl::Span<const SequencePlace> sequences, const LayoutSpec& 
 // Appends runs of bytes to a column and joins those that continue each other.
 class ColumnWriter {
  public:
-  ColumnWriter(absl::Span<const SequencePlace> sequences, ColumnLayout& column)
-      : sequences_(sequences), column_(column) {}
+  explicit ColumnWriter(ColumnLayout& column) : column_(column) {}
 
-  void Payload(uint32_t sequence, uint64_t offset, uint64_t bytes) {
-    Append({sequence, SegmentKind::kPayload, offset, bytes});
+  void Payload(const SequencePlace& sequence, const ColumnPlace& place, uint64_t at,
+               uint64_t bytes) {
+    const bool own = place.payload != ColumnPlace::kOfSequence;
+    Append(
+        {own ? place.payload : sequence.payload, SegmentKind::kPayload, place.offset + at, bytes});
   }
-  void Fill(SegmentKind kind, uint64_t bytes) { Append({Segment::kNoSequence, kind, 0, bytes}); }
+  void Fill(SegmentKind kind, uint64_t bytes) { Append({Segment::kNoPayload, kind, 0, bytes}); }
 
  private:
-  bool Continues(const Segment& last, const Segment& next) const {
+  static bool Continues(const Segment& last, const Segment& next) {
     if (last.kind != next.kind) return false;
     if (last.kind != SegmentKind::kPayload) return true;
-    return sequences_[last.sequence].payload == sequences_[next.sequence].payload &&
-           last.offset + last.bytes == next.offset;
+    return last.payload == next.payload && last.offset + last.bytes == next.offset;
   }
 
   void Append(const Segment& next) {
@@ -106,57 +125,101 @@ class ColumnWriter {
     }
   }
 
-  absl::Span<const SequencePlace> sequences_;
   ColumnLayout& column_;
 };
 
 // Rows [begin, end) of a sequence: from the payload as far as they are there, else missing.
-void WriteRows(const SequencePlace& place, uint32_t sequence, size_t c, uint64_t width,
-               uint64_t begin, uint64_t end, ColumnWriter& writer) {
-  const ColumnPlace& column = place.columns[c];
-  const uint64_t there = column.present ? column.bytes / width : 0;
+void WriteRows(const SequencePlace& sequence, size_t c, uint64_t width, uint64_t begin,
+               uint64_t end, ColumnWriter& writer) {
+  const ColumnPlace& place = sequence.columns[c];
+  const uint64_t there = place.present ? place.bytes / width : 0;
   const uint64_t split = std::clamp(there, begin, end);
-  writer.Payload(sequence, column.offset + begin * width, (split - begin) * width);
+  writer.Payload(sequence, place, begin * width, (split - begin) * width);
   writer.Fill(SegmentKind::kMissing, (end - split) * width);
 }
 
-void WriteMask(const SequencePlace& place, uint32_t sequence, size_t c, uint64_t width,
-               MaskAlignment alignment, ColumnWriter& writer) {
-  // Predicting rows are those of the next token: the first is dropped, a zero comes last.
-  uint64_t row = alignment == MaskAlignment::kPredicting ? 1 : 0;
-  const uint64_t shifted_in = row;
-  for (const TokenRange& range : place.masked) {
-    const uint64_t begin = std::max<uint64_t>(row, range.begin);
-    const uint64_t end = std::max<uint64_t>(row, range.end);
-    WriteRows(place, sequence, c, width, row, begin, writer);
-    writer.Fill(SegmentKind::kZero, (end - begin) * width);
-    row = end;
-  }
-  WriteRows(place, sequence, c, width, row, place.tokens, writer);
-  writer.Fill(SegmentKind::kZero, shifted_in * width);
-}
-
-ColumnLayout LayColumn(absl::Span<const SequencePlace> sequences, const LayoutSpec& spec, size_t c,
-                       uint64_t padding_tokens) {
-  const ColumnSpec& column = spec.columns[c];
+// Rows [begin, end) of a per-token column as it is aligned; zeros from the last one on.
+void WriteSpan(const SequencePlace& sequence, const ColumnSpec& column, size_t c, uint64_t begin,
+               uint64_t end, ColumnWriter& writer) {
   const uint64_t width = column.bytes_per_token;
-  ColumnLayout layout;
-  ColumnWriter writer(sequences, layout);
-  for (uint32_t s = 0; s < sequences.size(); ++s) {
-    const SequencePlace& sequence = sequences[s];
-    const ColumnPlace& place = sequence.columns[c];
-    if (width == 0) {
-      const uint64_t bytes = place.present ? place.bytes : 0;
-      writer.Payload(s, place.offset, bytes);
-      layout.sequence_bytes.push_back(bytes);
-    } else if (column.loss_mask) {
-      WriteMask(sequence, s, c, width, spec.mask_alignment, writer);
-    } else {
-      WriteRows(sequence, s, c, width, 0, sequence.tokens, writer);
+  // Predicting rows are those of the next token: the first is dropped, a zero comes last.
+  const uint64_t shift = column.alignment == Alignment::kPredicting ? 1 : 0;
+  const uint64_t last = std::min<uint64_t>(end + shift, sequence.tokens);
+  const uint64_t first = std::min(begin + shift, last);
+  uint64_t row = first;
+  if (column.loss_mask) {
+    for (const TokenRange& range : sequence.masked) {
+      const uint64_t from = std::clamp<uint64_t>(range.begin, row, last);
+      const uint64_t to = std::clamp<uint64_t>(range.end, row, last);
+      WriteRows(sequence, c, width, row, from, writer);
+      writer.Fill(SegmentKind::kZero, (to - from) * width);
+      row = to;
     }
   }
-  writer.Fill(SegmentKind::kZero, padding_tokens * width);
+  WriteRows(sequence, c, width, row, last, writer);
+  writer.Fill(SegmentKind::kZero, ((end - begin) - (last - first)) * width);
+}
+
+// Of rows [begin, end) of a sequence those of the response; returns their bytes.
+uint64_t WriteResponse(const SequencePlace& sequence, uint64_t width, size_t c, uint64_t begin,
+                       uint64_t end, ColumnWriter& writer) {
+  const ColumnPlace& place = sequence.columns[c];
+  const uint64_t prompt = sequence.prompt_tokens;
+  const uint64_t last = std::clamp<uint64_t>(end, prompt, sequence.tokens);
+  const uint64_t first = std::clamp(begin, prompt, last);
+  const uint64_t bytes = place.present ? (last - first) * width : 0;
+  writer.Payload(sequence, place, (first - prompt) * width, bytes);
+  return bytes;
+}
+
+ColumnLayout LayColumn(absl::Span<const SequencePlace> sequences, absl::Span<const TokenSpan> spans,
+                       const ColumnSpec& column, size_t c) {
+  ColumnLayout layout;
+  ColumnWriter writer(layout);
+  const uint64_t response_width = column.bytes_per_response_token;
+  if (column.bytes_per_token == 0 && response_width == 0) {
+    for (const SequencePlace& sequence : sequences) {
+      const ColumnPlace& place = sequence.columns[c];
+      const uint64_t bytes = place.present ? place.bytes : 0;
+      writer.Payload(sequence, place, 0, bytes);
+      layout.sequence_bytes.push_back(bytes);
+    }
+    return layout;
+  }
+  if (response_width > 0) layout.sequence_bytes.resize(sequences.size());
+  for (const TokenSpan& span : spans) {
+    if (span.sequence == sequences.size()) {
+      writer.Fill(SegmentKind::kZero, uint64_t{span.end - span.begin} * column.bytes_per_token);
+    } else if (response_width > 0) {
+      layout.sequence_bytes[span.sequence] +=
+          WriteResponse(sequences[span.sequence], response_width, c, span.begin, span.end, writer);
+    } else {
+      WriteSpan(sequences[span.sequence], column, c, span.begin, span.end, writer);
+    }
+  }
   return layout;
+}
+
+// All rows, or the share of them.
+absl::StatusOr<std::vector<TokenSpan>> TakeRows(absl::Span<const SequencePlace> sequences,
+                                                const LayoutSpec& spec, Layout* layout) {
+  std::vector<uint32_t> lengths;
+  for (const SequencePlace& sequence : sequences) lengths.push_back(sequence.tokens);
+  if (spec.context.has_value()) {
+    auto slice = SliceTokens(lengths, layout->padded_tokens, *spec.context);
+    if (!slice.ok()) return slice.status();
+    layout->cu_seqlens = std::move(slice->cu_seqlens);
+    layout->max_seqlen = slice->max_seqlen;
+    layout->tokens = static_cast<uint64_t>(layout->cu_seqlens.back());
+    layout->padded_tokens = slice->padded_tokens;
+    layout->spans = slice->spans;
+    return std::move(slice->spans);
+  }
+  std::vector<TokenSpan> spans;
+  for (uint32_t s = 0; s < lengths.size(); ++s) spans.push_back({s, 0, lengths[s]});
+  const auto padding = static_cast<uint32_t>(layout->padded_tokens - layout->tokens);
+  if (padding > 0) spans.push_back({static_cast<uint32_t>(lengths.size()), 0, padding});
+  return spans;
 }
 
 }  // namespace
@@ -181,9 +244,13 @@ absl::StatusOr<Layout> MakeLayout(absl::Span<const SequencePlace> sequences,
     return Refuse("pad_multiple: ", pad, ", pads ", layout.tokens, " tokens to ",
                   layout.padded_tokens, ", at most ", kMostTokens);
   }
+  layout.whole_cu_seqlens = layout.cu_seqlens;
+  layout.whole_padded_tokens = layout.padded_tokens;
+  const auto spans = TakeRows(sequences, spec, &layout);
+  if (!spans.ok()) return spans.status();
   layout.columns.reserve(spec.columns.size());
   for (size_t c = 0; c < spec.columns.size(); ++c) {
-    layout.columns.push_back(LayColumn(sequences, spec, c, layout.padded_tokens - layout.tokens));
+    layout.columns.push_back(LayColumn(sequences, *spans, spec.columns[c], c));
     if (layout.columns.back().bytes > kMostColumnBytes) {
       return Refuse("columns[", c, "]: ", layout.columns.back().bytes, " bytes, at most ",
                     kMostColumnBytes);

@@ -19,11 +19,13 @@ constexpr ColumnSpec kTokens = {4, false};
 constexpr ColumnSpec kMask = {1, true};
 constexpr ColumnSpec kBlob = {0, false};
 
-Segment Payload(uint32_t sequence, uint64_t offset, uint64_t bytes) {
-  return {sequence, SegmentKind::kPayload, offset, bytes};
+constexpr ColumnSpec kPredictingMask = {1, true, Alignment::kPredicting};
+
+Segment Payload(uint32_t payload, uint64_t offset, uint64_t bytes) {
+  return {payload, SegmentKind::kPayload, offset, bytes};
 }
-Segment Zero(uint64_t bytes) { return {Segment::kNoSequence, SegmentKind::kZero, 0, bytes}; }
-Segment Missing(uint64_t bytes) { return {Segment::kNoSequence, SegmentKind::kMissing, 0, bytes}; }
+Segment Zero(uint64_t bytes) { return {Segment::kNoPayload, SegmentKind::kZero, 0, bytes}; }
+Segment Missing(uint64_t bytes) { return {Segment::kNoPayload, SegmentKind::kMissing, 0, bytes}; }
 
 Layout MakeOrDie(absl::Span<const SequencePlace> sequences, const LayoutSpec& spec) {
   absl::StatusOr<Layout> layout = MakeLayout(sequences, spec);
@@ -51,17 +53,17 @@ TEST(Layout, JoinsAdjacentBytesOfOnePayloadOnly) {
   const ColumnPlace first[] = {{true, 100, 8}}, second[] = {{true, 108, 8}};
   const SequencePlace one_rollout[] = {{2, 7, first}, {2, 7, second}};
   EXPECT_THAT(MakeOrDie(one_rollout, {columns}).columns[0].segments,
-              ElementsAre(Payload(0, 100, 16)));
+              ElementsAre(Payload(7, 100, 16)));
   const SequencePlace two_rollouts[] = {{2, 7, first}, {2, 8, second}};
   EXPECT_THAT(MakeOrDie(two_rollouts, {columns}).columns[0].segments,
-              ElementsAre(Payload(0, 100, 8), Payload(1, 108, 8)));
+              ElementsAre(Payload(7, 100, 8), Payload(8, 108, 8)));
 }
 
 TEST(Layout, ShiftsAMaskToThePredictingPosition) {
-  const ColumnSpec columns[] = {kMask};
+  const ColumnSpec columns[] = {kPredictingMask};
   const ColumnPlace first[] = {{true, 50, 4}}, second[] = {{true, 70, 1}};
   const SequencePlace sequences[] = {{4, 0, first}, {1, 1, second}};
-  const Layout layout = MakeOrDie(sequences, {columns, 1, MaskAlignment::kPredicting});
+  const Layout layout = MakeOrDie(sequences, {columns});
   // The second sequence has nothing to predict: both last rows join into one run of zeros.
   EXPECT_THAT(layout.columns[0].segments, ElementsAre(Payload(0, 51, 3), Zero(2)));
 }
@@ -75,7 +77,8 @@ TEST(Layout, ZeroesMaskedRangesInEitherAlignment) {
   EXPECT_THAT(token.columns[0].segments,
               ElementsAre(Zero(2), Payload(0, 2, 2), Zero(2), Payload(0, 6, 2)));
   EXPECT_THAT(token.columns[1].segments, ElementsAre(Payload(0, 8, 32)));
-  const Layout predicting = MakeOrDie(sequences, {columns, 1, MaskAlignment::kPredicting});
+  const ColumnSpec shifted[] = {kPredictingMask, kTokens};
+  const Layout predicting = MakeOrDie(sequences, {shifted});
   EXPECT_THAT(predicting.columns[0].segments,
               ElementsAre(Zero(1), Payload(0, 2, 2), Zero(2), Payload(0, 6, 2), Zero(1)));
 }
@@ -122,6 +125,9 @@ struct RandomBatch {
     for (ColumnSpec& column : columns) {
       column.bytes_per_token = static_cast<uint32_t>(prng.Below(5));
       column.loss_mask = column.bytes_per_token > 0 && prng.Below(2) == 0;
+      if (column.bytes_per_token > 0 && prng.Below(2) == 0) {
+        column.alignment = Alignment::kPredicting;
+      }
     }
     const size_t count = prng.Below(6);
     places.resize(count);
@@ -142,8 +148,7 @@ struct RandomBatch {
       }
       sequences.push_back({tokens, payload, places[s], masked[s]});
     }
-    spec = {columns, static_cast<uint32_t>(1 + prng.Below(9)),
-            prng.Below(2) == 0 ? MaskAlignment::kToken : MaskAlignment::kPredicting};
+    spec = {columns, static_cast<uint32_t>(1 + prng.Below(9))};
   }
 
   static ColumnPlace Place(Prng& prng, const ColumnSpec& column, uint64_t tokens, uint64_t& end) {
@@ -166,7 +171,7 @@ struct RandomBatch {
     for (const SequencePlace& sequence : sequences) {
       const ColumnPlace& place = sequence.columns[c];
       tokens += sequence.tokens;
-      const bool shifts = columns[c].loss_mask && spec.mask_alignment == MaskAlignment::kPredicting;
+      const bool shifts = columns[c].alignment == Alignment::kPredicting;
       const uint64_t size = width == 0 ? place.bytes : sequence.tokens * width;
       for (uint64_t at = 0; at < size; ++at) {
         const uint64_t from = at + (shifts ? width : 0);
@@ -201,8 +206,7 @@ TEST(Layout, TakesEveryByteFromItsPlaceExactlyOnce) {
         ASSERT_GT(segment.bytes, 0);
         for (uint64_t at = 0; at < segment.bytes; ++at) {
           if (segment.kind == SegmentKind::kPayload) {
-            bytes.emplace_back(segment.kind, batch.sequences[segment.sequence].payload,
-                               segment.offset + at);
+            bytes.emplace_back(segment.kind, segment.payload, segment.offset + at);
           } else {
             bytes.emplace_back(segment.kind, 0, 0);
           }
@@ -225,9 +229,7 @@ TEST(Layout, JoinsAllNeighboursThatContinueEachOther) {
         const Segment& right = column.segments[i];
         if (left.kind != right.kind) continue;
         ASSERT_EQ(left.kind, SegmentKind::kPayload) << "seed " << seed;
-        ASSERT_FALSE(left.offset + left.bytes == right.offset &&
-                     batch.sequences[left.sequence].payload ==
-                         batch.sequences[right.sequence].payload)
+        ASSERT_FALSE(left.offset + left.bytes == right.offset && left.payload == right.payload)
             << "seed " << seed;
       }
     }
@@ -259,8 +261,7 @@ TEST(Layout, RefusesWhatContradictsItselfByNameValueAndLimit) {
   };
   for (const Case& c : cases) {
     const SequencePlace sequences[] = {{c.tokens, 0, {&c.place, 1}, {&c.masked, 1}}};
-    const absl::Status status =
-        MakeLayout(sequences, {{&c.column, 1}, c.pad_multiple, MaskAlignment::kToken}).status();
+    const absl::Status status = MakeLayout(sequences, {{&c.column, 1}, c.pad_multiple}).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << c.message;
     EXPECT_THAT(std::string(status.message()), HasSubstr(c.message));
   }
