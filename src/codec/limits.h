@@ -28,6 +28,9 @@ inline constexpr uint64_t kRolloutBytesMax = uint64_t{16} << 30;
 inline constexpr size_t kFrameRolloutsMax = 4096;
 // Leases named in one request.
 inline constexpr size_t kLeasesMax = 65'536;
+// Columns named in one fetch, and ranges of one dimension of one of them.
+inline constexpr size_t kFetchColumnsMax = 256;
+inline constexpr size_t kSliceRangesMax = 256;
 // Sources named in one Acquire.
 inline constexpr size_t kAcquireSourcesMax = 1024;
 
