@@ -43,7 +43,7 @@ MAY_INCLUDE = {
     # Another implementation of node's interfaces, in the server's framework.
     "peers": "base codec cluster proto node/peer_transport.h server/grpc/method_table.h server/grpc/poller.h server/grpc/rpc.h server/grpc/typed.h",
     # Beyond node: the words it speaks with, and the payload bytes; see docs/decisions/2026-11-30-server-includes.md.
-    "server": "base drift io node etcd peers operators proto codec storage shard/messages.h ledger/messages.h ledger/step.h batch/layout.h",
+    "server": "base drift io node etcd peers operators proto codec storage shard/messages.h ledger/messages.h ledger/step.h batch/layout.h batch/slice.h",
     # What operators ask of a cluster: for the server, and for buffer-ctl when no daemon is up.
     "operators": "base cluster node proto",
     "client": "base codec drift/sums.h proto include",

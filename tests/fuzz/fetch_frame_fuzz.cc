@@ -84,7 +84,11 @@ void PutTogether(const FetchFrameView& view, const forebay::client::FetchSpec& s
     uint64_t bytes = 0;
     for (const auto& column : batch.columns) bytes += column.bytes.size();
     if (bytes != assembly.bytes()) std::abort();
-    if (batch.padded_tokens <= kWorthMemory) (void)batch.PositionIds();
+    if (batch.padded_tokens <= kWorthMemory) {
+      const size_t rows = batch.PositionIds().size();
+      if (batch.TokenIndexes().size() != batch.padded_tokens || rows < batch.padded_tokens)
+        std::abort();
+    }
   }
 }
 

@@ -34,6 +34,12 @@ MASK_ALIGNMENT_UNSPECIFIED = 0
 MASK_ALIGNMENT_TOKEN = 1
 MASK_ALIGNMENT_PREDICTING = 2
 
+# ContextOrder
+CONTEXT_ORDER_UNSPECIFIED = 0
+CONTEXT_ORDER_CONTIGUOUS = 1
+CONTEXT_ORDER_ZIGZAG = 2
+CONTEXT_ORDER_ZIGZAG_SEQUENCES = 3
+
 # RewindMode
 REWIND_MODE_UNSPECIFIED = 0
 REWIND_MODE_FRESH = 1
@@ -126,6 +132,30 @@ class OpenStepResponse(Message):
     reward_mean: float = double(13)
 
 
+class IndexRange(Message):
+    begin: int = uint32(1)
+    end: int = uint32(2)
+
+
+class IndexRanges(Message):
+    ranges: Repeated[IndexRange] = messages(1, lambda: IndexRange)
+
+
+class ColumnSlice(Message):
+    column: str = string(1)
+    source: str = string(2)
+    dimensions: Repeated[IndexRanges] = messages(3, lambda: IndexRanges)
+    dtype: int = int32(4)
+    alignment: int = int32(5)
+
+
+class ContextSlice(Message):
+    order: int = int32(1)
+    size: int = uint32(2)
+    rank: int = uint32(3)
+    pad_multiple: int = uint32(4)
+
+
 class FetchRequest(Message):
     id: int = uint64(1)
     generation: int = uint64(2)
@@ -139,6 +169,8 @@ class FetchRequest(Message):
     fill_missing: bool = boolean(10)
     reward_keys: Repeated[str] = repeated(11, "string")
     frame_bytes: int = uint32(12)
+    slices: Repeated[ColumnSlice] = messages(13, lambda: ColumnSlice)
+    context: Optional[ContextSlice] = message(14, lambda: ContextSlice)
 
 
 class FetchedColumn(Message):
@@ -149,6 +181,12 @@ class FetchedColumn(Message):
     bytes: int = uint64(5)
     sequence_bytes: Repeated[int] = repeated(6, "uint64")
     padding_bytes: int = uint64(7)
+
+
+class TokenSpan(Message):
+    sequence: int = uint32(1)
+    begin: int = uint32(2)
+    end: int = uint32(3)
 
 
 class MicroBatchLayout(Message):
@@ -171,6 +209,10 @@ class MicroBatchLayout(Message):
     mini_batch: Optional[Totals] = message(17, lambda: Totals)
     sources: Repeated[int] = repeated(18, "uint32")
     source_names: Repeated[str] = repeated(19, "string")
+    context: Optional[ContextSlice] = message(20, lambda: ContextSlice)
+    spans: Repeated[TokenSpan] = messages(21, lambda: TokenSpan)
+    whole_cu_seqlens: Repeated[int] = repeated(22, "int32")
+    whole_padded_tokens: int = uint64(23)
 
 
 class FetchFrame(Message):

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -11,6 +12,8 @@
 #include "base/check.h"
 #include "batch/layout.h"
 #include "codec/rollout_header.h"
+#include "server/grpc/fetch_slices.h"
+#include "server/grpc/missing_fill.h"
 #include "server/wire_ids.h"
 
 namespace forebay::server {
@@ -20,94 +23,26 @@ using codec::Domain;
 using codec::HeaderColumn;
 using codec::RolloutHeader;
 
-constexpr size_t kFetchColumnsMax = 256;
-constexpr size_t kFillBytes = 64 * 1024;  // a multiple of every dtype's size
-constexpr size_t kHeadersKept = 256;      // for the next answer
+constexpr size_t kFillBytes = 64 * 1024;    // a multiple of every dtype's size
+constexpr size_t kHeadersKept = 256;        // for the next answer
+constexpr uint64_t kMadeAtOnce = 2 * 1024;  // and sent together; more is made while it is sent
 
 // What all sequences' columns of one name agree on.
 struct ColumnPlan {
-  std::string name;
-  const HeaderColumn* shape = nullptr;  // of the first sequence that has it; null: nobody has
-  const ledger::WrittenColumn* written = nullptr;  // takes the place of stored ones
-  std::vector<batch::ColumnPlace> places;          // by slot
+  WantedColumn wanted;
+  const HeaderColumn* shape = nullptr;     // of the first sequence that has it; null: nobody has
+  HeaderColumn written_shape;              // of one that takes the place of stored ones
+  std::vector<batch::ColumnPlace> places;  // by slot
   batch::ColumnSpec spec;
+  SentRows sent;
+  const RowFormat* format = nullptr;  // unless it is sent as it is stored
+  const std::string* fill = nullptr;  // missing values as they are sent, once they are needed
+
+  // Bytes that are sent for so many stored ones.
+  uint64_t Sent(uint64_t stored) const {
+    return format == nullptr ? stored : stored / sent.row.row_bytes * sent.row_bytes;
+  }
 };
-
-// The values of a dtype that stand for a missing one, `size` bytes of them.
-std::string Fill(uint32_t dtype, double missing, size_t size) {
-  std::string out(size, '\0');
-  const auto repeat = [&out]<class T>(T value) {
-    for (size_t at = 0; at + sizeof(T) <= out.size(); at += sizeof(T)) {
-      std::memcpy(out.data() + at, &value, sizeof(T));
-    }
-  };
-  const auto integer = static_cast<int64_t>(missing);
-  switch (static_cast<codec::DType>(dtype)) {
-    case codec::DType::kF64:
-      repeat(missing);
-      break;
-    case codec::DType::kF32:
-      repeat(static_cast<float>(missing));
-      break;
-    case codec::DType::kBf16: {
-      const auto value = static_cast<float>(missing);
-      uint32_t bits;
-      std::memcpy(&bits, &value, sizeof(bits));
-      repeat(static_cast<uint16_t>(bits >> 16));
-      break;
-    }
-    case codec::DType::kF16:
-      break;  // only zero: see CheckFill
-    default:
-      switch (codec::DTypeBytes(dtype)) {
-        case 1:
-          repeat(static_cast<uint8_t>(integer));
-          break;
-        case 2:
-          repeat(static_cast<uint16_t>(integer));
-          break;
-        case 4:
-          repeat(static_cast<uint32_t>(integer));
-          break;
-        case 8:
-          repeat(static_cast<uint64_t>(integer));
-          break;
-      }
-  }
-  return out;
-}
-
-// A missing value that the dtype can say; integers of less than 2^53, so that the cast is exact.
-absl::Status CheckFill(const ColumnPlan& column) {
-  const double missing = column.shape->missing;
-  const auto dtype = static_cast<codec::DType>(column.shape->dtype);
-  const bool floats =
-      dtype == codec::DType::kF64 || dtype == codec::DType::kF32 || dtype == codec::DType::kBf16;
-  constexpr double kExact = 9007199254740992.0;
-  if (missing == 0 || floats) return absl::OkStatus();
-  if (dtype != codec::DType::kF16 && missing > -kExact && missing < kExact) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("column ", column.name, ": missing is ",
-                                                    missing, ", which its dtype cannot say"));
-}
-
-// Whether a column that is wanted, and not written since, lies in the payload's cold part.
-bool WantsCold(const v1::FetchRequest& request, const FetchView& view,
-               const storage::PayloadView& payload, RolloutHeader* header) {
-  codec::FieldError error;
-  // What is wrong the plan will say.
-  if (!codec::DecodeRolloutHeader(payload.header(), header, &error)) return false;
-  for (const std::string& name : request.columns()) {
-    const size_t at = header->FindColumn(name);
-    if (at >= codec::kColumnsMax) continue;
-    const bool written =
-        std::ranges::any_of(view.written, [&name](const auto& w) { return w.name == name; });
-    if (written || header->columns[at].bytes == 0) continue;
-    uint64_t end = payload.header_bytes();
-    for (size_t i = 0; i <= at; ++i) end += header->columns[i].bytes;
-    if (end > payload.bytes(storage::Part::kHot)) return true;
-  }
-  return false;
-}
 
 const char* Zeros() {
   static const char zeros[kFillBytes] = {};
@@ -133,14 +68,19 @@ class Planner {
   absl::Status PlanColumns();
   absl::Status PlanStored(ColumnPlan* column);
   absl::Status PlaceStored(ColumnPlan* column, size_t slot);
+  void PlaceWritten(const ledger::WrittenColumn& written, ColumnPlan* column);
+  absl::Status PlanRows(ColumnPlan* column);
   absl::Status MakeLayout();
-  absl::Status EmitColumn(const ColumnPlan& column, const batch::ColumnLayout& layout);
-  absl::Status EmitWritten(const ColumnPlan& column);
+  absl::Status EmitColumn(ColumnPlan& column, const batch::ColumnLayout& layout);
   absl::Status EmitReward(const std::string& key);
   absl::Status EmitSlices(const storage::PayloadView& payload, uint64_t offset, uint64_t size);
+  absl::Status EmitRows(const ColumnPlan& column, const storage::PayloadView& payload,
+                        uint64_t offset, uint64_t size);
   void EmitZeros(uint64_t size);
-  void EmitFill(const std::string& fill, uint64_t size);
+  void MakeFill(ColumnPlan* column);
+  void EmitMissing(ColumnPlan* column, uint64_t size);
   void EmitOwn(std::string_view bytes);
+  void DescribeRows();
   void AddSlots();
   void AddPiece(FetchPiece piece);
   std::vector<batch::TokenRange> Masked(const ledger::Slot& slot, size_t index) const;
@@ -156,6 +96,7 @@ class Planner {
   std::vector<uint32_t> payload_of_;     // by slot, index into ids_
   std::vector<RolloutHeader>& headers_;  // of those that slots name
   std::vector<ColumnPlan> columns_;
+  std::optional<batch::ContextSlice> context_;
   batch::Layout layout_;
   v1::MicroBatchLayout& message_;
   std::vector<storage::BlockSlice> slices_;
@@ -188,43 +129,106 @@ absl::Status Planner::Hold() {
 }
 
 absl::Status Planner::PlanColumns() {
-  if (request_.columns().empty()) return absl::InvalidArgumentError("columns: none is named");
-  if (request_.columns_size() > static_cast<int>(kFetchColumnsMax)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("columns: ", request_.columns_size(), " named, at most ", kFetchColumnsMax));
-  }
-  for (const std::string& name : request_.columns()) {
-    ColumnPlan& column = columns_.emplace_back();
-    column.name = name;
-    for (const ledger::WrittenColumn& written : view_.written) {
-      if (written.name == name) column.written = &written;
+  auto wanted = WantedColumns(request_);
+  if (!wanted.ok()) return wanted.status();
+  auto context = WantedRows(request_);
+  if (!context.ok()) return context.status();
+  context_ = *context;
+  columns_.resize(wanted->size());
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    ColumnPlan& column = columns_[c];
+    column.wanted = std::move((*wanted)[c]);
+    column.places.resize(view_.slots.size());
+    const ledger::WrittenColumn* written = nullptr;
+    for (const ledger::WrittenColumn& w : view_.written) {
+      if (w.name == column.wanted.stored) written = &w;
     }
-    if (column.written == nullptr) FOREBAY_RETURN_IF_ERROR(PlanStored(&column));
+    if (written != nullptr) {
+      PlaceWritten(*written, &column);
+    } else {
+      FOREBAY_RETURN_IF_ERROR(PlanStored(&column));
+    }
+    if (column.shape != nullptr) FOREBAY_RETURN_IF_ERROR(PlanRows(&column));
   }
   return absl::OkStatus();
 }
 
 absl::Status Planner::PlanStored(ColumnPlan* column) {
-  column->places.resize(view_.slots.size());
   for (size_t i = 0; i < view_.slots.size(); ++i) {
     FOREBAY_RETURN_IF_ERROR(PlaceStored(column, i));
   }
-  if (column->shape == nullptr) {
-    if (view_.slots.empty()) return absl::OkStatus();
+  if (column->shape != nullptr || view_.slots.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("column ", column->wanted.stored, ": no rollout of the micro-batch has it"));
+}
+
+// One payload holds the rows of all sequences.
+void Planner::PlaceWritten(const ledger::WrittenColumn& written, ColumnPlan* column) {
+  HeaderColumn& shape = column->written_shape;
+  shape = {.name = column->wanted.stored,
+           .dtype = written.dtype,
+           .domain = static_cast<uint32_t>(Domain::kToken),
+           .inner_count = static_cast<uint32_t>(written.inner.size())};
+  std::copy(written.inner.begin(), written.inner.end(), shape.inner);
+  column->shape = &shape;
+  if (written.bytes == 0) return;
+  const size_t payload = IndexOf(written.payload);
+  const uint64_t row = codec::RowBytes(shape);
+  uint64_t offset = payloads_[payload].header_bytes();
+  for (size_t i = 0; i < view_.slots.size(); ++i) {
+    const uint64_t bytes = view_.slots[i].tokens * row;
+    column->places[i] = {.present = true,
+                         .offset = offset,
+                         .bytes = bytes,
+                         .payload = static_cast<uint32_t>(payload)};
+    offset += bytes;
+  }
+}
+
+absl::Status Planner::PlanRows(ColumnPlan* column) {
+  const HeaderColumn& shape = *column->shape;
+  const WantedColumn& wanted = column->wanted;
+  const Domain domain = shape.domain_or_token();
+  const bool per_token = domain == Domain::kToken || domain == Domain::kTokenButLast;
+  const bool has_rows = domain != Domain::kRagged && domain != Domain::kBlob;
+  const uint64_t row = codec::RowBytes(shape);
+  if ((per_token || domain == Domain::kResponseToken) &&
+      row > std::numeric_limits<uint32_t>::max()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("column ", column->name, ": no rollout of the micro-batch has it"));
+        absl::StrCat("column ", wanted.stored, ": a row has ", row, " bytes"));
   }
-  const Domain domain = column->shape->domain_or_token();
-  if (domain == Domain::kToken || domain == Domain::kTokenButLast) {
-    const uint64_t row = codec::RowBytes(*column->shape);
-    if (row > std::numeric_limits<uint32_t>::max()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("column ", column->name, ": a row has ", row, " bytes"));
-    }
-    column->spec.bytes_per_token = static_cast<uint32_t>(row);
-    column->spec.loss_mask = column->name == "loss_mask";
+  if (per_token) {
+    column->spec = {.bytes_per_token = static_cast<uint32_t>(row),
+                    .loss_mask = wanted.stored == "loss_mask",
+                    .alignment = wanted.alignment};
+  } else if (wanted.alignment != batch::Alignment::kToken) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "slices, column '", wanted.name, "': alignment: its rows are not those of tokens"));
+  } else if (context_.has_value() && domain == Domain::kRagged) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "context: column '", wanted.name, "' is ragged, which has no share of the tokens"));
+  } else if (context_.has_value() && domain == Domain::kResponseToken) {
+    column->spec.bytes_per_response_token = static_cast<uint32_t>(row);
   }
-  return CheckFill(*column);
+  FOREBAY_RETURN_IF_ERROR(CheckMissing(wanted.stored, shape.dtype, shape.missing));
+  if (!has_rows && (!wanted.dimensions.empty() || wanted.dtype != codec::DType::kUnspecified)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("slices, column '", wanted.name, "': it is ",
+                     domain == Domain::kRagged ? "ragged" : "a blob",
+                     ", of which there is neither a part nor another dtype"));
+  }
+  column->sent = {.dtype = shape.dtype};
+  column->sent.row.inner = {shape.inner, shape.inner + shape.inner_count};
+  if (wanted.dimensions.empty() && wanted.dtype == codec::DType::kUnspecified) {
+    return absl::OkStatus();
+  }
+  auto sent = SendRows(wanted, shape.dtype, column->sent.row.inner);
+  if (!sent.ok()) return sent.status();
+  column->sent = *std::move(sent);
+  if (column->sent.as_stored()) return absl::OkStatus();
+  plan_.formats.push_back(std::make_unique<RowFormat>(column->sent.row, column->sent.conversion));
+  column->format = plan_.formats.back().get();
+  return absl::OkStatus();
 }
 
 bool SameShape(const HeaderColumn& a, const HeaderColumn& b) {
@@ -234,21 +238,21 @@ bool SameShape(const HeaderColumn& a, const HeaderColumn& b) {
 
 absl::Status Planner::PlaceStored(ColumnPlan* column, size_t slot) {
   const RolloutHeader& from = header(slot);
-  const size_t at = from.FindColumn(column->name);
+  const size_t at = from.FindColumn(column->wanted.stored);
   if (at >= codec::kColumnsMax) {
     if (request_.fill_missing()) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrCat("column ", column->name, ": rollout ",
-                                                      absl::Hex(view_.slots[slot].rollout.value),
-                                                      " lacks it; leave the column out, fetch "
-                                                      "it with fill_missing, or drop the rollout "
-                                                      "(buffer-ctl drop). A source's "
-                                                      "required_columns refuses such pushes"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "column ", column->wanted.stored, ": rollout ", absl::Hex(view_.slots[slot].rollout.value),
+        " lacks it; leave the column out, fetch "
+        "it with fill_missing, or drop the rollout "
+        "(buffer-ctl drop). A source's "
+        "required_columns refuses such pushes"));
   }
   const HeaderColumn& found = from.columns[at];
   if (column->shape == nullptr) column->shape = &found;
   if (!SameShape(*column->shape, found)) {
     return absl::FailedPreconditionError(
-        absl::StrCat("column ", column->name,
+        absl::StrCat("column ", column->wanted.stored,
                      ": rollouts of the micro-batch disagree on dtype, shape or domain"));
   }
   uint64_t offset = payloads_[payload_of_[slot]].header_bytes();
@@ -286,30 +290,24 @@ std::vector<batch::TokenRange> Planner::Masked(const ledger::Slot& slot, size_t 
 
 absl::Status Planner::MakeLayout() {
   std::vector<batch::ColumnSpec> specs;
-  for (const ColumnPlan& column : columns_) {
-    if (column.written == nullptr) specs.push_back(column.spec);
-  }
+  for (const ColumnPlan& column : columns_) specs.push_back(column.spec);
   const size_t slots = view_.slots.size();
   std::vector<std::vector<batch::ColumnPlace>> places(slots);
   std::vector<std::vector<batch::TokenRange>> masked(slots);
   std::vector<batch::SequencePlace> sequences(slots);
   for (size_t i = 0; i < slots; ++i) {
-    for (const ColumnPlan& column : columns_) {
-      if (column.written == nullptr) places[i].push_back(column.places[i]);
-    }
+    for (const ColumnPlan& column : columns_) places[i].push_back(column.places[i]);
     masked[i] = Masked(view_.slots[i], i);
     sequences[i] = {.tokens = view_.slots[i].tokens,
                     .payload = payload_of_[i],
                     .columns = places[i],
-                    .masked = masked[i]};
+                    .masked = masked[i],
+                    .prompt_tokens = header(i).sequences[view_.slots[i].sequence].prompt_tokens};
   }
   // The plan has padded already; rounding up to its own result gives the same.
   const auto multiple = static_cast<uint32_t>(std::max<uint64_t>(view_.padded_tokens, 1));
-  const auto alignment = request_.mask_alignment() == v1::MASK_ALIGNMENT_PREDICTING
-                             ? batch::MaskAlignment::kPredicting
-                             : batch::MaskAlignment::kToken;
   auto layout = batch::MakeLayout(
-      sequences, {.columns = specs, .pad_multiple = multiple, .mask_alignment = alignment});
+      sequences, {.columns = specs, .pad_multiple = multiple, .context = context_});
   if (!layout.ok()) return layout.status();
   layout_ = *std::move(layout);
   return absl::OkStatus();
@@ -322,7 +320,7 @@ void Planner::AddPiece(FetchPiece piece) {
 
 void Planner::EmitOwn(std::string_view bytes) {
   if (bytes.empty()) return;
-  if (!plan_.pieces.empty() && plan_.pieces.back().data == nullptr) {
+  if (!plan_.pieces.empty() && plan_.pieces.back().is_own()) {
     FetchPiece& last = plan_.pieces.back();
     last.own.append(bytes);
     last.size += bytes.size();
@@ -356,69 +354,87 @@ void Planner::EmitZeros(uint64_t size) {
   }
 }
 
-void Planner::EmitFill(const std::string& fill, uint64_t size) {
-  while (size > 0) {
-    const auto piece = static_cast<size_t>(std::min<uint64_t>(size, fill.size()));
-    EmitOwn(std::string_view(fill).substr(0, piece));
-    size -= piece;
+// Missing values, many times over, as they are sent.
+void Planner::MakeFill(ColumnPlan* column) {
+  std::string fill = MissingFill(column->shape->dtype, column->shape->missing, kFillBytes);
+  if (const codec::Conversion* const conversion = column->sent.conversion; conversion != nullptr) {
+    const size_t values = fill.size() / conversion->from_bytes;
+    std::string converted(values * conversion->to_bytes, '\0');
+    conversion->convert(fill.data(), converted.data(), values);
+    fill = std::move(converted);
   }
+  plan_.fills.push_back(std::make_unique<std::string>(std::move(fill)));
+  column->fill = plan_.fills.back().get();
 }
 
-absl::Status Planner::EmitColumn(const ColumnPlan& column, const batch::ColumnLayout& layout) {
-  v1::FetchedColumn* out = message_.add_columns();
-  out->set_name(column.name);
-  out->set_bytes(layout.bytes);
-  if (column.shape == nullptr) return absl::OkStatus();  // a filler: no rows
-  out->set_dtype(static_cast<v1::DType>(column.shape->dtype));
-  for (uint32_t i = 0; i < column.shape->inner_count; ++i) out->add_inner(column.shape->inner[i]);
-  const bool per_token = column.spec.bytes_per_token > 0;
-  out->set_domain(per_token ? v1::DOMAIN_TOKEN : static_cast<v1::Domain>(column.shape->domain));
-  for (const uint64_t bytes : layout.sequence_bytes) out->add_sequence_bytes(bytes);
-  if (per_token) {
-    out->set_padding_bytes((layout_.padded_tokens - layout_.tokens) * column.spec.bytes_per_token);
-  }
-  std::string fill;
-  for (const batch::Segment& segment : layout.segments) {
-    switch (segment.kind) {
-      case batch::SegmentKind::kPayload:
-        FOREBAY_RETURN_IF_ERROR(
-            EmitSlices(payloads_[payload_of_[segment.sequence]], segment.offset, segment.bytes));
-        break;
-      case batch::SegmentKind::kZero:
-        EmitZeros(segment.bytes);
-        break;
-      case batch::SegmentKind::kMissing:
-        if (column.shape->missing == 0) {
-          EmitZeros(segment.bytes);
-          break;
-        }
-        if (fill.empty()) fill = Fill(column.shape->dtype, column.shape->missing, kFillBytes);
-        EmitFill(fill, segment.bytes);
-        break;
+void Planner::EmitMissing(ColumnPlan* column, uint64_t size) {
+  if (column->shape->missing == 0) return EmitZeros(size);
+  if (column->fill == nullptr) MakeFill(column);
+  if (size <= kMadeAtOnce) return EmitOwn(std::string_view(*column->fill).substr(0, size));
+  AddPiece({.size = size, .fill = column->fill});
+}
+
+// Parts of rows from where they lie, if they are worth a slice each, else gathered while they are
+// sent.
+absl::Status Planner::EmitRows(const ColumnPlan& column, const storage::PayloadView& payload,
+                               uint64_t offset, uint64_t size) {
+  constexpr uint64_t kWorthLending = 8 * 1024;
+  const batch::RowSlice& row = column.sent.row;
+  const bool large = std::ranges::all_of(
+      row.runs, [](const batch::ByteRun& run) { return run.bytes >= kWorthLending; });
+  if (large && column.sent.conversion == nullptr) {
+    for (uint64_t at = offset; at < offset + size; at += row.row_bytes) {
+      for (const batch::ByteRun& run : row.runs) {
+        FOREBAY_RETURN_IF_ERROR(EmitSlices(payload, at + run.offset, run.bytes));
+      }
     }
+    return absl::OkStatus();
+  }
+  std::vector<storage::BlockSlice> stored;
+  FOREBAY_RETURN_IF_ERROR(payload.Slices(offset, size, &stored));
+  auto rows = std::make_unique<RowGather>(column.format, std::move(stored));
+  const uint64_t bytes = rows->bytes();
+  if (bytes > kMadeAtOnce) {
+    AddPiece({.size = bytes, .rows = std::move(rows)});
+  } else {
+    char gathered[kMadeAtOnce];
+    rows->Read(0, bytes, gathered);
+    EmitOwn({gathered, bytes});
   }
   return absl::OkStatus();
 }
 
-absl::Status Planner::EmitWritten(const ColumnPlan& column) {
-  const ledger::WrittenColumn& written = *column.written;
+absl::Status Planner::EmitColumn(ColumnPlan& column, const batch::ColumnLayout& layout) {
   v1::FetchedColumn* out = message_.add_columns();
-  out->set_name(column.name);
-  out->set_dtype(static_cast<v1::DType>(written.dtype));
-  uint64_t row = codec::DTypeBytes(written.dtype);
-  for (const uint32_t inner : written.inner) {
-    out->add_inner(inner);
-    row *= inner;
+  out->set_name(column.wanted.name);
+  out->set_bytes(column.Sent(layout.bytes));
+  if (column.shape == nullptr) return absl::OkStatus();  // a filler: no rows
+  out->set_dtype(static_cast<v1::DType>(column.sent.dtype));
+  for (const uint32_t inner : column.sent.row.inner) out->add_inner(inner);
+  const bool per_token = column.spec.bytes_per_token > 0;
+  out->set_domain(per_token ? v1::DOMAIN_TOKEN : static_cast<v1::Domain>(column.shape->domain));
+  for (const uint64_t bytes : layout.sequence_bytes) out->add_sequence_bytes(column.Sent(bytes));
+  if (per_token) {
+    out->set_padding_bytes(
+        column.Sent((layout_.padded_tokens - layout_.tokens) * column.spec.bytes_per_token));
   }
-  out->set_domain(v1::DOMAIN_TOKEN);
-  const uint64_t padding = (layout_.padded_tokens - layout_.tokens) * row;
-  out->set_bytes(written.bytes + padding);
-  out->set_padding_bytes(padding);
-  if (written.bytes > 0) {
-    const storage::PayloadView& payload = payloads_[IndexOf(written.payload)];
-    FOREBAY_RETURN_IF_ERROR(EmitSlices(payload, payload.header_bytes(), written.bytes));
+  for (const batch::Segment& segment : layout.segments) {
+    switch (segment.kind) {
+      case batch::SegmentKind::kPayload: {
+        const storage::PayloadView& payload = payloads_[segment.payload];
+        FOREBAY_RETURN_IF_ERROR(column.format == nullptr
+                                    ? EmitSlices(payload, segment.offset, segment.bytes)
+                                    : EmitRows(column, payload, segment.offset, segment.bytes));
+        break;
+      }
+      case batch::SegmentKind::kZero:
+        EmitZeros(column.Sent(segment.bytes));
+        break;
+      case batch::SegmentKind::kMissing:
+        EmitMissing(&column, column.Sent(segment.bytes));
+        break;
+    }
   }
-  EmitZeros(padding);
   return absl::OkStatus();
 }
 
@@ -476,6 +492,23 @@ void Planner::AddSlots() {
   totals->set_dp(view_.mini_batch.dp);
 }
 
+// Which rows the columns of tokens have.
+void Planner::DescribeRows() {
+  for (const int32_t offset : layout_.cu_seqlens) message_.add_cu_seqlens(offset);
+  message_.set_padded_tokens(layout_.padded_tokens);
+  message_.set_max_seqlen(layout_.max_seqlen);
+  if (!context_.has_value()) return;
+  *message_.mutable_context() = request_.context();
+  for (const batch::TokenSpan& span : layout_.spans) {
+    v1::TokenSpan* const out = message_.add_spans();
+    out->set_sequence(span.sequence);
+    out->set_begin(span.begin);
+    out->set_end(span.end);
+  }
+  for (const int32_t offset : layout_.whole_cu_seqlens) message_.add_whole_cu_seqlens(offset);
+  message_.set_whole_padded_tokens(layout_.whole_padded_tokens);
+}
+
 absl::StatusOr<FetchPlan> Planner::Run() {
   FOREBAY_RETURN_IF_ERROR(Hold());
   FOREBAY_RETURN_IF_ERROR(PlanColumns());
@@ -483,14 +516,9 @@ absl::StatusOr<FetchPlan> Planner::Run() {
   plan_.pieces.reserve(columns_.size() * (view_.slots.size() + 1) + 1);
   message_.Clear();
   message_.set_revision(request_.revision());
-  for (const int32_t offset : layout_.cu_seqlens) message_.add_cu_seqlens(offset);
-  message_.set_padded_tokens(layout_.padded_tokens);
-  message_.set_max_seqlen(layout_.max_seqlen);
-  size_t stored = 0;
-  for (const ColumnPlan& column : columns_) {
-    FOREBAY_RETURN_IF_ERROR(column.written != nullptr
-                                ? EmitWritten(column)
-                                : EmitColumn(column, layout_.columns[stored++]));
+  DescribeRows();
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    FOREBAY_RETURN_IF_ERROR(EmitColumn(columns_[c], layout_.columns[c]));
   }
   for (const std::string& key : request_.reward_keys()) FOREBAY_RETURN_IF_ERROR(EmitReward(key));
   AddSlots();
@@ -500,37 +528,20 @@ absl::StatusOr<FetchPlan> Planner::Run() {
 
 }  // namespace
 
-std::vector<PayloadId> PayloadsOf(const v1::FetchRequest& request, const FetchView& view) {
-  std::vector<PayloadId> ids;
-  for (const ledger::Slot& slot : view.slots) ids.push_back(slot.payload);
-  for (const ledger::WrittenColumn& written : view.written) {
-    const auto& names = request.columns();
-    const bool wanted = std::find(names.begin(), names.end(), written.name) != names.end();
-    if (wanted && written.bytes > 0) ids.push_back(written.payload);
+void FetchPiece::Read(uint64_t from, size_t count, char* out) const {
+  if (rows != nullptr) return rows->Read(from, count, out);
+  if (fill == nullptr) {
+    std::memcpy(out, (data == nullptr ? own.data() : data) + from, count);
+    return;
   }
-  std::sort(ids.begin(), ids.end());
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-  return ids;
-}
-
-std::vector<storage::PayloadParts> PartsOf(const v1::FetchRequest& request, const FetchView& view,
-                                           absl::Span<const storage::PayloadView> held) {
-  std::vector<storage::PayloadParts> wanted;
-  const auto has_cold = [](const auto& payload) { return payload.bytes(storage::Part::kCold) > 0; };
-  if (std::ranges::none_of(held, has_cold)) return wanted;
-  const std::vector<PayloadId> ids = PayloadsOf(request, view);
-  const bool sane =
-      ids.size() == held.size() && request.columns_size() <= static_cast<int>(kFetchColumnsMax);
-  if (!sane) return wanted;  // the plan will say so
-  RolloutHeader header;
-  bool any = false;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const bool cold = has_cold(held[i]) && WantsCold(request, view, held[i], &header);
-    wanted.push_back({ids[i], cold ? storage::Parts::kAll : storage::Parts::kHot});
-    any = any || cold;
+  while (count > 0) {
+    const size_t at = from % fill->size();
+    const size_t now = std::min(count, fill->size() - at);
+    std::memcpy(out, fill->data() + at, now);
+    from += now;
+    out += now;
+    count -= now;
   }
-  if (!any) wanted.clear();
-  return wanted;
 }
 
 absl::StatusOr<FetchPlan> FetchPlanner::Plan(const v1::FetchRequest& request, const FetchView& view,

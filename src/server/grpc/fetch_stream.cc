@@ -16,8 +16,12 @@ namespace {
 constexpr uint64_t kFrameBytesMin = 4096;
 
 grpc::Slice ToSlice(FetchPiece* piece, size_t from, size_t size) {
-  // Own bytes and fills are few; they are copied.
-  if (piece->data == nullptr) return grpc::Slice(piece->own.data() + from, size);
+  if (piece->data == nullptr) {
+    // Own bytes are few; rows and fills are made for this frame.
+    grpc::Slice made(size);
+    piece->Read(from, size, reinterpret_cast<char*>(const_cast<uint8_t*>(made.begin())));
+    return made;
+  }
   char* const data = const_cast<char*>(piece->data) + from;
   if (!piece->block) return grpc::Slice(data, size, grpc::Slice::STATIC_SLICE);
   storage::BlockRef block = piece->block;

@@ -1,5 +1,6 @@
 // Serves TrainerService.Fetch: requests in, micro-batches out, payload bytes sent from the store's
-// blocks without a copy.
+// blocks without a copy, but for parts of rows that are small, and values of another dtype: those
+// are put together frame by frame.
 //
 //   request -> view of the micro-batch (engine) -> hold the payloads: their hot parts, and the cold
 //   ones of rollouts in which a wanted column is cold -> layout -> frames

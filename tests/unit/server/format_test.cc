@@ -158,15 +158,11 @@ TEST(RolloutFormat, IsReadByTheDaemonsDecoder) {
 }
 
 // Both sequences of the golden rollout, the second one first.
-std::string MicroBatch() {
-  const auto store = NewStore();
-  const std::string golden = Golden("rollout-1");
-  const PayloadId id =
-      Push(golden.substr(0, kHeaderBytes), golden.substr(kHeaderBytes), store.get());
+FetchView View(PayloadId id, uint64_t bytes) {
   FetchView view;
   for (const uint32_t sequence : {1u, 0u}) {
     view.slots.push_back({.payload = id,
-                          .payload_bytes = golden.size(),
+                          .payload_bytes = bytes,
                           .rollout = RolloutId(0x0100000009),
                           .group = GroupId(0x0100000003),
                           .task = TaskId(0x0100000001),
@@ -185,10 +181,37 @@ std::string MicroBatch() {
   view.mini_batch = {
       .loss_tokens = 40, .tokens = 70, .sequences = 20, .rollouts = 10, .groups = 5, .dp = 2};
   view.sources = {{SourceId(0), "math"}};
+  return view;
+}
+
+// All of it.
+v1::FetchRequest Request() {
   v1::FetchRequest request;
   request.set_id(9);
   request.set_revision(1);
   for (const char* name : {"tokens", "loss_mask", "entropy"}) request.add_columns(name);
+  return request;
+}
+
+// What one of two peers takes of it.
+v1::FetchRequest ShareRequest() {
+  v1::FetchRequest request = Request();
+  v1::ColumnSlice* const tokens = request.add_slices();
+  tokens->set_column("tokens");
+  tokens->set_dtype(v1::DTYPE_I64);
+  request.set_mask_alignment(v1::MASK_ALIGNMENT_PREDICTING);
+  request.mutable_context()->set_order(v1::CONTEXT_ORDER_ZIGZAG_SEQUENCES);
+  request.mutable_context()->set_size(2);
+  request.mutable_context()->set_rank(1);
+  return request;
+}
+
+std::string MicroBatch(const v1::FetchRequest& request) {
+  const auto store = NewStore();
+  const std::string golden = Golden("rollout-1");
+  const PayloadId id =
+      Push(golden.substr(0, kHeaderBytes), golden.substr(kHeaderBytes), store.get());
+  const FetchView view = View(id, golden.size());
   std::vector<storage::PayloadView> held;
   EXPECT_TRUE(store->Open(PayloadsOf(request, view), &held).ok());
   const auto plan = FetchPlanner().Plan(request, view, held);
@@ -197,14 +220,17 @@ std::string MicroBatch() {
   frame.set_id(request.id());
   EXPECT_TRUE(frame.mutable_layout()->ParseFromString(plan->layout));
   for (const FetchPiece& piece : plan->pieces) {
-    frame.mutable_data()->append(piece.data == nullptr ? piece.own.data() : piece.data, piece.size);
+    std::string bytes(piece.size, '\0');
+    piece.Read(0, piece.size, bytes.data());
+    frame.mutable_data()->append(bytes);
   }
   frame.set_last(true);
   return frame.SerializeAsString();
 }
 
 TEST(MicroBatchFormat, IsPlannedFromTheStoredRollout) {
-  ExpectGolden("micro-batch-1", MicroBatch());
+  ExpectGolden("micro-batch-1", MicroBatch(Request()));
+  ExpectGolden("micro-batch-2", MicroBatch(ShareRequest()));
 }
 
 TEST(MicroBatchFormat, HoldsTheColumnsOfItsSequencesPaddedByZero) {
@@ -222,6 +248,27 @@ TEST(MicroBatchFormat, HoldsTheColumnsOfItsSequencesPaddedByZero) {
   const std::string tokens = Bytes<uint32_t>({201, 202, 203, 101, 102, 103, 104, 0});
   const std::string mask = Bytes<uint8_t>({0, 0, 1, 0, 1, 1, 1, 0});
   const std::string entropy = Bytes<float>({2.0f, 0.5f, 0.25f, 1.0f});
+  EXPECT_EQ(frame.data(), tokens + mask + entropy);
+}
+
+TEST(MicroBatchFormat, OfAShareHoldsTheRowsThatItsSpansName) {
+  v1::FetchFrame frame;
+  ASSERT_TRUE(frame.ParseFromString(Golden("micro-batch-2")));
+  const v1::MicroBatchLayout& layout = frame.layout();
+  EXPECT_EQ(std::vector<int32_t>(layout.cu_seqlens().begin(), layout.cu_seqlens().end()),
+            (std::vector<int32_t>{0, 2, 4}));
+  EXPECT_EQ(layout.padded_tokens(), 4u);
+  EXPECT_EQ(layout.whole_padded_tokens(), 8u);
+  EXPECT_EQ(layout.whole_cu_seqlens(2), 7);
+  ASSERT_EQ(layout.spans_size(), 2);
+  for (int s = 0; s < 2; ++s) {
+    EXPECT_EQ(layout.spans(s).sequence(), static_cast<uint32_t>(s));
+    EXPECT_EQ(layout.spans(s).begin(), 1u);
+    EXPECT_EQ(layout.spans(s).end(), 3u);
+  }
+  const std::string tokens = Bytes<int64_t>({202, 203, 102, 103});
+  const std::string mask = Bytes<uint8_t>({1, 0, 1, 1});
+  const std::string entropy = Bytes<float>({2.0f, 0.5f, 0.25f});
   EXPECT_EQ(frame.data(), tokens + mask + entropy);
 }
 
