@@ -26,13 +26,40 @@ void Copy(const From& from, std::vector<To>* to) {
   to->assign(from.begin(), from.end());
 }
 
+bool Rise(const google::protobuf::RepeatedField<int32_t>& cu_seqlens) {
+  int32_t end = 0;
+  for (const int32_t next : cu_seqlens) {
+    if (next < std::exchange(end, next)) return false;
+  }
+  return true;
+}
+
+// That the spans are all of the rows, of sequences that there are.
+absl::Status CheckSpans(const v1::MicroBatchLayout& layout) {
+  if (!layout.has_context() && layout.spans().empty()) return absl::OkStatus();
+  if (layout.whole_cu_seqlens_size() != layout.cu_seqlens_size() ||
+      !Rise(layout.whole_cu_seqlens())) {
+    return absl::InternalError("a layout's whole_cu_seqlens do not rise from 0 with cu_seqlens");
+  }
+  uint64_t rows = 0;
+  for (const auto& span : layout.spans()) {
+    if (span.begin() >= span.end() || span.end() > std::numeric_limits<int32_t>::max() ||
+        span.sequence() >= static_cast<uint32_t>(layout.cu_seqlens_size())) {
+      return absl::InternalError("a layout's span is of no sequence's rows");
+    }
+    rows += span.end() - span.begin();
+  }
+  if (rows == layout.padded_tokens()) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat("a layout's spans have ", rows, " rows of ", layout.padded_tokens()));
+}
+
 // That sizes can be added up and lengths be walked over, whatever came over the wire.
 absl::Status Check(const v1::MicroBatchLayout& layout) {
-  int32_t end = 0;
-  for (const int32_t next : layout.cu_seqlens()) {
-    if (next < end) return absl::InternalError("a layout's cu_seqlens do not rise from 0");
-    end = next;
+  if (!Rise(layout.cu_seqlens())) {
+    return absl::InternalError("a layout's cu_seqlens do not rise from 0");
   }
+  if (absl::Status spans = CheckSpans(layout); !spans.ok()) return spans;
   if (layout.padded_tokens() > std::numeric_limits<int32_t>::max()) {
     return absl::InternalError(
         absl::StrCat("a layout's padded_tokens are ", layout.padded_tokens()));
@@ -59,6 +86,11 @@ absl::Status Assembly::Begin(const std::string& encoded) {
   Copy(layout.cu_seqlens(), &batch_.cu_seqlens);
   batch_.padded_tokens = layout.padded_tokens();
   batch_.max_seqlen = layout.max_seqlen();
+  for (const auto& span : layout.spans()) {
+    batch_.spans.push_back({span.sequence(), span.begin(), span.end()});
+  }
+  Copy(layout.whole_cu_seqlens(), &batch_.whole_cu_seqlens);
+  batch_.whole_padded_tokens = layout.whole_padded_tokens();
   Copy(layout.rewards(), &batch_.rewards);
   Copy(layout.advantages(), &batch_.advantages);
   Copy(layout.versions(), &batch_.versions);
@@ -150,11 +182,34 @@ const FetchedColumn* MicroBatch::Find(std::string_view name) const {
 std::vector<int32_t> MicroBatch::PositionIds() const {
   std::vector<int32_t> positions;
   positions.reserve(padded_tokens);
+  for (const TokenSpan& span : spans) {
+    for (uint32_t i = span.begin; i < span.end; ++i) positions.push_back(static_cast<int32_t>(i));
+  }
+  if (!spans.empty()) return positions;
   for (size_t s = 0; s < sequences(); ++s) {
     for (int32_t i = 0; i < cu_seqlens[s + 1] - cu_seqlens[s]; ++i) positions.push_back(i);
   }
   for (int32_t i = 0; positions.size() < padded_tokens; ++i) positions.push_back(i);
   return positions;
+}
+
+std::vector<int64_t> MicroBatch::TokenIndexes() const {
+  std::vector<int64_t> indexes;
+  indexes.reserve(padded_tokens);
+  for (const TokenSpan& span : spans) {
+    const bool padding = span.sequence >= sequences();
+    const int64_t first = padding ? 0 : whole_cu_seqlens[span.sequence];
+    const int64_t end = padding ? 0 : whole_cu_seqlens[span.sequence + 1];
+    for (int64_t i = first + span.begin; i < first + span.end; ++i) {
+      indexes.push_back(i < end ? i : -1);
+    }
+  }
+  if (!spans.empty()) return indexes;
+  const int64_t tokens = cu_seqlens.empty() ? 0 : cu_seqlens.back();
+  for (int64_t i = 0; i < static_cast<int64_t>(padded_tokens); ++i) {
+    indexes.push_back(i < tokens ? i : -1);
+  }
+  return indexes;
 }
 
 }  // namespace forebay::client

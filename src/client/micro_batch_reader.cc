@@ -6,6 +6,31 @@
 #include "forebay/trainer.h"
 
 namespace forebay::client {
+namespace {
+
+void ToWire(const ColumnSlice& slice, v1::ColumnSlice* out) {
+  out->set_column(slice.column);
+  out->set_source(slice.source);
+  for (const auto& ranges : slice.dimensions) {
+    v1::IndexRanges* const dimension = out->add_dimensions();
+    for (const IndexRange& range : ranges) {
+      v1::IndexRange* const taken = dimension->add_ranges();
+      taken->set_begin(range.begin);
+      taken->set_end(range.end);
+    }
+  }
+  if (slice.dtype.has_value()) out->set_dtype(static_cast<v1::DType>(*slice.dtype));
+  if (slice.predicting) out->set_alignment(v1::MASK_ALIGNMENT_PREDICTING);
+}
+
+void ToWire(const ContextSlice& context, v1::ContextSlice* out) {
+  out->set_order(static_cast<v1::ContextOrder>(context.order));
+  out->set_size(context.size);
+  out->set_rank(context.rank);
+  out->set_pad_multiple(context.pad_multiple);
+}
+
+}  // namespace
 
 MicroBatchReader::MicroBatchReader(std::unique_ptr<FetchStream> stream)
     : stream_(std::move(stream)) {}
@@ -28,6 +53,8 @@ std::unique_ptr<MicroBatchReader> Step::ReadSome(uint32_t mini_batch, uint32_t m
                                                   : v1::MASK_ALIGNMENT_TOKEN);
   request.set_fill_missing(spec.fill_missing);
   request.mutable_reward_keys()->Add(spec.reward_keys.begin(), spec.reward_keys.end());
+  for (const ColumnSlice& slice : spec.slices) ToWire(slice, request.add_slices());
+  if (spec.context.has_value()) ToWire(*spec.context, request.mutable_context());
   std::vector<v1::FetchRequest> requests;
   if (one) {
     request.set_mini_batch(mini_batch);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <utility>
 
 #include "forebay/v1/trainer.pb.h"
 
@@ -140,6 +141,57 @@ TEST(AssemblyTest, LayoutsThatContradictThemselvesAreRefused) {
   v1::MicroBatchLayout endless = whole;
   endless.set_padded_tokens(uint64_t{1} << 40);
   EXPECT_EQ(AddLayout(endless).code(), absl::StatusCode::kInternal);
+}
+
+// The first peer of two: of the first sequence rows 0 and 3, which is padding, of the second one
+// row 0, and one row more.
+v1::MicroBatchLayout Share() {
+  v1::MicroBatchLayout layout;
+  for (const int end : {0, 2, 3}) layout.add_cu_seqlens(end);
+  for (const int end : {0, 3, 5}) layout.add_whole_cu_seqlens(end);
+  layout.set_padded_tokens(4);
+  layout.set_whole_padded_tokens(8);
+  layout.mutable_context()->set_size(2);
+  for (const auto& [sequence, begin] : {std::pair(0, 0), {0, 3}, {1, 0}, {2, 0}}) {
+    auto* span = layout.add_spans();
+    span->set_sequence(static_cast<uint32_t>(sequence));
+    span->set_begin(static_cast<uint32_t>(begin));
+    span->set_end(static_cast<uint32_t>(begin + 1));
+  }
+  return layout;
+}
+
+TEST(AssemblyTest, AShareKnowsWhichRowsItHas) {
+  const FetchSpec spec;
+  Assembly assembly(&spec);
+  FetchFrameView frame;
+  frame.has_layout = frame.last = true;
+  frame.layout = Share().SerializeAsString();
+  ASSERT_TRUE(assembly.Add(frame).ok());
+  const MicroBatch batch = assembly.Take();
+  EXPECT_THAT(batch.PositionIds(), ::testing::ElementsAre(0, 3, 0, 0));
+  EXPECT_THAT(batch.TokenIndexes(), ::testing::ElementsAre(0, -1, 3, -1));
+  EXPECT_THAT(batch.whole_cu_seqlens, ::testing::ElementsAre(0, 3, 5));
+  EXPECT_EQ(batch.whole_padded_tokens, 8u);
+}
+
+TEST(AssemblyTest, SpansThatAreNotTheRowsAreRefused) {
+  ASSERT_TRUE(AddLayout(Share()).ok());
+  v1::MicroBatchLayout layout = Share();
+  layout.mutable_spans(0)->set_end(2);
+  EXPECT_EQ(AddLayout(layout).code(), absl::StatusCode::kInternal);
+  layout = Share();
+  layout.mutable_spans(0)->set_begin(1);
+  EXPECT_EQ(AddLayout(layout).code(), absl::StatusCode::kInternal);
+  layout = Share();
+  layout.mutable_spans(3)->set_sequence(3);
+  EXPECT_EQ(AddLayout(layout).code(), absl::StatusCode::kInternal);
+  layout = Share();
+  layout.set_whole_cu_seqlens(1, 9);
+  EXPECT_EQ(AddLayout(layout).code(), absl::StatusCode::kInternal);
+  layout = Share();
+  layout.clear_whole_cu_seqlens();
+  EXPECT_EQ(AddLayout(layout).code(), absl::StatusCode::kInternal);
 }
 
 }  // namespace
