@@ -37,6 +37,7 @@ from ._policy import Policy, Version
 from ._push import PushResult
 from ._rollout import Rollout, Sequence, Turn, VersionRun
 from ._run import Run, connect, start
+from ._slice import Context, Slice
 from ._status import Eval, EvalResult, Source, Status
 from ._step import MiniBatch, Scalars, Step
 from ._trainer import Mesh, Trainer

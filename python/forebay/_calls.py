@@ -22,6 +22,7 @@ from ._messages import admin as admin_wire
 from ._policy import Policy, Version, Watch, as_version
 from ._push import PushResult
 from ._rollout import Rollout, check_rewards
+from ._slice import Columns, Context
 from ._trainer import (
     DEFAULT_COLUMNS,
     FETCH_TIMEOUT_S,
@@ -307,7 +308,8 @@ class SyncRun:
         mini_batches: int = 1,
         max_lag: Optional[int] = None,
         sources: Sequence[str] = (),
-        columns: Sequence[str] = DEFAULT_COLUMNS,
+        columns: Columns = DEFAULT_COLUMNS,
+        context: Optional[Context] = None,
         mask_alignment: str = "token",
         fill_missing: bool = False,
         resume: Optional[int] = None,
@@ -324,7 +326,8 @@ class SyncRun:
         """A rank of the trainer: `with run.trainer(mesh=fb.Mesh(dp=8, dp_rank=rank), groups=64) as t:`.
 
         A step holds `groups` groups, or groups of `tokens` tokens; micro-batches of `token_budget`
-        tokens; `mini_batches` optimizer steps. columns: what is fetched. mask_alignment "predicting"
+        tokens; `mini_batches` optimizer steps. columns: what is fetched, names, or {name: None or Slice} for parts of
+        columns. context: the share of the tokens that this peer takes. mask_alignment "predicting"
         shifts loss_mask to the position that predicts. resume: the next step to commit, by the
         trainer's own checkpoint. replan: pack open steps anew for this mesh. ahead: steps opened
         ahead of the one that is trained (0 or 1). advantages: a function of Scalars instead of the
@@ -360,6 +363,7 @@ class SyncRun:
             ahead=ahead,
             advantages=advantages,
             fetch={"mask_alignment": ALIGNMENTS[mask_alignment], "fill_missing": fill_missing},
+            context=context,
             prefetch_bytes=prefetch_bytes,
             step_timeout=step_timeout,
             fetch_timeout=fetch_timeout,

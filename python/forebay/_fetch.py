@@ -282,10 +282,19 @@ class Fetcher:
 
 
 def requests_of(
-    template: Dict[str, Any], places: Sequence[Tuple[int, int]], columns: List[List[str]]
+    template: Dict[str, Any],
+    places: Sequence[Tuple[int, int]],
+    columns: List[List[str]],
+    slices: Dict[str, wire.ColumnSlice],
 ) -> List[wire.FetchRequest]:
-    """Requests for (mini-batch, micro-batch) places, each with its columns."""
+    """Requests for (mini-batch, micro-batch) places, each with its columns and what is taken of them."""
     return [
-        wire.FetchRequest(**template, mini_batch=mini, micro_batch=micro, columns=names)
+        wire.FetchRequest(
+            **template,
+            mini_batch=mini,
+            micro_batch=micro,
+            columns=names,
+            slices=[slices[name] for name in names if name in slices],
+        )
         for (mini, micro), names in zip(places, columns)
     ]

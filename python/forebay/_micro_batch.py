@@ -14,7 +14,7 @@ from ._columns import dtype_name, dtype_number, numpy_dtype, to_numpy
 from ._connection import MESSAGE_BYTES_MAX
 from ._errors import InternalError, InvalidRequest
 from ._messages import trainer as wire
-from ._messages.types import DOMAIN_RAGGED, Column
+from ._messages.types import DOMAIN_RAGGED, DTYPE_U8, Column
 
 _ALIGN = 64
 _PAGE = 4096
@@ -104,9 +104,10 @@ class Assembly:
             raise InternalError(f"a micro-batch ends within its column {column.name}")
         columns, kinds, parts = {}, {}, {}
         for column, piece in zip(self.layout.columns, self._pieces):
-            array = piece.view(numpy_dtype(column.dtype)) if column.domain != DOMAIN_RAGGED else piece
+            dtype = column.dtype or DTYPE_U8  # a filler's columns have no row, and no dtype
+            array = piece.view(numpy_dtype(dtype)) if column.domain != DOMAIN_RAGGED else piece
             columns[column.name] = array.reshape(-1, *column.inner) if column.inner else array
-            kinds[column.name] = dtype_name(column.dtype)
+            kinds[column.name] = dtype_name(dtype)
             if len(column.sequence_bytes):
                 parts[column.name] = np.array(column.sequence_bytes, np.int64)
         return MicroBatch(self.layout, columns, kinds, parts, mini_batch, index)
@@ -127,6 +128,10 @@ class MicroBatch:
     cu_seqlens i32 [S + 1]; rewards, advantages f32 [S]; versions, lags, prompt_tokens, loss_tokens,
     rollout_loss_tokens (of the whole rollout that the sequence belongs to) i64 [S]; rollout_ids,
     group_ids, task_ids u64 [S]; sources, names [S]. totals: of the mini-batch it belongs to.
+
+    Of a share of the tokens (Context) T are its rows, and cu_seqlens and max_seqlen are of them: a sequence may have
+    fewer than its tokens, none, or, with "zigzag_sequences", rows of padding. What is said by sequence is said of the
+    whole one. whole_cu_seqlens i32 [S + 1] and whole_padded_tokens are the whole micro-batch's.
     """
 
     rewards = _values("rewards", np.float32)
@@ -159,6 +164,19 @@ class MicroBatch:
     @functools.cached_property
     def cu_seqlens(self) -> "np.ndarray[Any, Any]":
         return np.array(self._layout.cu_seqlens or (0,), np.int32)
+
+    @property
+    def is_share(self) -> bool:
+        """Whether this peer has a part of the tokens; others have the rest."""
+        return self._layout.context is not None
+
+    @functools.cached_property
+    def whole_cu_seqlens(self) -> "np.ndarray[Any, Any]":
+        return np.array(self._layout.whole_cu_seqlens, np.int32) if self.is_share else self.cu_seqlens
+
+    @property
+    def whole_padded_tokens(self) -> int:
+        return self._layout.whole_padded_tokens if self.is_share else self.padded_tokens
 
     @functools.cached_property
     def totals(self) -> Totals:
@@ -201,10 +219,32 @@ class MicroBatch:
 
     @functools.cached_property
     def position_ids(self) -> "np.ndarray[Any, Any]":
-        """i32 [T]: from 0 in each sequence, and in the padding."""
+        """i32 [T]: from 0 in each sequence, and in the padding; in a share those of its rows."""
+        if self.is_share:
+            return self._row_places[1].astype(np.int32)
         bounds = np.append(self.cu_seqlens, max(self.padded_tokens, self.num_tokens))
         lengths = np.diff(bounds)
         return np.arange(bounds[-1], dtype=np.int32) - np.repeat(bounds[:-1], lengths).astype(np.int32)
+
+    @functools.cached_property
+    def token_indexes(self) -> "np.ndarray[Any, Any]":
+        """i64 [T]: the index of each row in the whole micro-batch, -1 of padding; to put shares together."""
+        if not self.is_share:
+            rows = np.arange(max(self.padded_tokens, self.num_tokens), dtype=np.int64)
+            return np.where(rows < self.num_tokens, rows, -1)
+        sequences, positions = self._row_places
+        bounds = np.append(self.whole_cu_seqlens.astype(np.int64), self.whole_cu_seqlens[-1])
+        indexes = bounds[sequences] + positions
+        return np.where(indexes < bounds[sequences + 1], indexes, -1)
+
+    @property
+    def _row_places(self) -> Tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]:
+        """Of each row of a share: its sequence, which is S of padding, and its position there."""
+        spans = np.array([(s.sequence, s.begin, s.end) for s in self._layout.spans], np.int64).reshape(-1, 3)
+        lengths = spans[:, 2] - spans[:, 1]
+        starts = np.cumsum(lengths) - lengths
+        positions = np.arange(lengths.sum()) + np.repeat(spans[:, 1] - starts, lengths)
+        return np.repeat(spans[:, 0], lengths), positions
 
     def sequence(self, name: str, index: int) -> "np.ndarray[Any, Any]":
         """The part of a column that belongs to one sequence."""
@@ -296,6 +336,11 @@ def put_messages(
 
 
 def _put_columns(mb: MicroBatch, columns: Dict[str, Any]) -> List[Tuple[Column, Any]]:
+    if mb.is_share:
+        raise ValueError(
+            "a share of a micro-batch's tokens cannot be put: put the rows of the whole one (token_indexes says which "
+            "rows these are)"
+        )
     named: List[Tuple[Column, Any]] = []
     for name, value in columns.items():
         array, dtype = to_numpy(value)

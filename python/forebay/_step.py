@@ -186,7 +186,7 @@ class Step:
     def _fetch(self, places: List[Tuple[int, int]]) -> Fetch:
         trainer = self._trainer
         columns = [[*trainer.columns, *self._put.get(place, ())] for place in places]
-        requests = requests_of(trainer._template(self), places, columns)
+        requests = requests_of(trainer._template(self), places, columns, trainer._slices)
         return trainer._fetcher.fetch(requests, trainer.fetch_timeout)
 
     def _take(self, places: List[Tuple[int, int]]) -> Iterator[MicroBatch]:

@@ -25,6 +25,7 @@ from ._messages.actor import (
     PolicyAnnouncement,
 )
 from ._policy import Version, version_of
+from ._slice import Columns, Context, split_columns
 from ._step import SERVICE, Scalars, Step
 from ._wire import Message, clipped
 
@@ -46,8 +47,8 @@ _AWAY = (_errors.Unavailable, _errors.Overloaded, _errors.DeadlineExceeded)
 class Mesh:
     """How the ranks are laid out, and which one this is.
 
-    Only dp decides the packing; the tp, pp and cp peers of a rank fetch the same micro-batches, each
-    with a `peer` number of its own, from 0 to tp x pp x cp - 1.
+    Only dp decides the packing; the tp, pp and cp peers of a rank fetch the same micro-batches, or parts of them (Slice,
+    Context), each with a `peer` number of its own, from 0 to tp x pp x cp - 1.
     """
 
     dp: int = 1
@@ -77,7 +78,7 @@ class Trainer:
         *,
         mesh: Mesh,
         spec: wire.StepSpec,
-        columns: Sequence[str],
+        columns: Columns,
         name: str,
         policy: str,
         resume: Optional[int],
@@ -85,17 +86,19 @@ class Trainer:
         ahead: int,
         advantages: Optional[Advantages],
         fetch: Dict[str, Any],
+        context: Optional[Context] = None,
         prefetch_bytes: int,
         step_timeout: float,
         fetch_timeout: float,
     ) -> None:
         self._connection, self.mesh, self._spec = connection, mesh, spec
-        self.columns = names_of(columns)
+        self.columns, self._slices = split_columns(columns)
         for what, seconds in (("step_timeout", step_timeout), ("fetch_timeout", fetch_timeout)):
             if not seconds >= 0:  # written so that NaN fails
                 raise ValueError(f"{what} is {seconds}, must be a number of seconds, at least 0")
         self._policy, self._resume, self._replan, self._ahead = policy, resume, replan, ahead
-        self._advantages, self._fetch_options = advantages, fetch
+        self._advantages = advantages
+        self._fetch_options = {**fetch, "context": None if context is None else context.message()}
         self.step_timeout, self.fetch_timeout = step_timeout, fetch_timeout
         self._name = name or f"{socket.gethostname()}-{os.getpid()}"
         self._process = random_id()
