@@ -54,13 +54,12 @@ bool ReadFrame(grpc::ByteBuffer* message, FrameEnd* frame) {
 
 // Pushes rollouts of `tokens` tokens until so many groups are complete. Two rewards in turn, so
 // that none is filtered.
-absl::Status PushGroups(Daemon* daemon, const std::string& target, uint32_t tokens,
-                        uint32_t groups) {
+absl::Status PushGroups(Daemon* daemon, const std::string& target, uint32_t tokens, uint32_t groups,
+                        const std::vector<ColumnShape>& columns) {
   if (absl::Status s = daemon->PutTasks(kSource, kGroupSize, groups, 64); !s.ok()) return s;
   ActorLoad load;
   load.batch = kGroupSize;
   load.window = kGroupSize;
-  const std::vector<ColumnShape> columns = FiveColumns();
   const char* payload = SharedPayload(size_t{tokens} * BytesPerToken(columns));
   for (double reward : {0.0, 1.0}) load.rollouts.emplace_back(tokens, columns, payload, reward);
   auto session = daemon->OpenSession();
@@ -89,11 +88,12 @@ absl::StatusOr<v1::AttachTrainerResponse> Attach(Daemon* daemon) {
 }  // namespace
 
 absl::StatusOr<FetchLoad> PrepareStep(Daemon* daemon, const std::string& target, uint32_t tokens,
-                                      uint32_t micro_batches) {
+                                      uint32_t micro_batches,
+                                      const std::vector<ColumnShape>& columns) {
   auto attached = Attach(daemon);
   if (!attached.ok()) return attached.status();
   if (attached->open_steps_size() == 0) {
-    absl::Status pushed = PushGroups(daemon, target, tokens / kGroupSize, micro_batches);
+    absl::Status pushed = PushGroups(daemon, target, tokens / kGroupSize, micro_batches, columns);
     if (!pushed.ok()) return pushed;
   }
   v1::OpenStepRequest open;
@@ -114,8 +114,19 @@ absl::StatusOr<FetchLoad> PrepareStep(Daemon* daemon, const std::string& target,
   load.request.set_generation(attached->generation());
   load.request.set_step(attached->next_step());
   load.request.set_revision(opened.revision());
-  for (const ColumnShape& column : FiveColumns()) load.request.add_columns(column.name);
+  for (const ColumnShape& column : columns) load.request.add_columns(column.name);
   return load;
+}
+
+void TakeStage(uint32_t layers, FetchLoad* load) {
+  v1::ColumnSlice* const routes = load->request.add_slices();
+  routes->set_column("routed_experts");
+  v1::IndexRange* const range = routes->add_dimensions()->add_ranges();
+  range->set_begin(layers);
+  range->set_end(2 * layers);
+  v1::ColumnSlice* const logprobs = load->request.add_slices();
+  logprobs->set_column("logprobs");
+  logprobs->set_dtype(v1::DTYPE_BF16);
 }
 
 bool FetchConversation::Next(size_t /*pipe*/, grpc::ByteBuffer* message) {

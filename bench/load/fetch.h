@@ -12,6 +12,7 @@
 
 #include "bench/load/conversation.h"
 #include "bench/load/daemon.h"
+#include "bench/load/rollout_template.h"
 #include "forebay/v1/trainer.pb.h"
 
 namespace forebay::bench {
@@ -23,11 +24,16 @@ struct FetchLoad {
   uint32_t window = 4;  // fetches in flight
 };
 
-// Pushes groups whose sequences fill a micro-batch of `tokens` (a multiple of 16) each, with five
+// Pushes groups whose sequences fill a micro-batch of `tokens` (a multiple of 16) each, with those
 // columns, opens a step over them and waits until it is sealed. A step that an earlier run left
-// open is used as it is.
+// open is used as it is. All columns are fetched.
 absl::StatusOr<FetchLoad> PrepareStep(Daemon* daemon, const std::string& target, uint32_t tokens,
-                                      uint32_t micro_batches);
+                                      uint32_t micro_batches,
+                                      const std::vector<ColumnShape>& columns);
+
+// What a stage of a pipeline takes of RoutedColumns: the routes of so many layers in the middle,
+// and the log-probabilities as bf16.
+void TakeStage(uint32_t layers, FetchLoad* load);
 
 class FetchConversation : public Conversation {
  public:

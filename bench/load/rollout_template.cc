@@ -30,6 +30,13 @@ std::vector<ColumnShape> FiveColumns() {
   return columns;
 }
 
+std::vector<ColumnShape> RoutedColumns() {
+  constexpr uint32_t kLayers = 60, kExperts = 10;
+  std::vector<ColumnShape> columns = PlainColumns();
+  columns.push_back({"routed_experts", v1::DTYPE_I16, kLayers * kExperts * 2, {kLayers, kExperts}});
+  return columns;
+}
+
 uint32_t BytesPerToken(const std::vector<ColumnShape>& columns) {
   uint32_t bytes = 0;
   for (const ColumnShape& column : columns) bytes += column.item_bytes;
@@ -54,6 +61,7 @@ RolloutTemplate::RolloutTemplate(uint32_t tokens, const std::vector<ColumnShape>
     column->set_name(shape.name);
     column->set_dtype(shape.dtype);
     column->set_domain(v1::DOMAIN_TOKEN);
+    column->mutable_inner()->Add(shape.inner.begin(), shape.inner.end());
     column->set_bytes(bytes);
     column->set_crc32c(Crc32c({payload + at, bytes}));
     at += bytes;

@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 from harness import Programs
 
-from .base import PairedMeasure, median_of
+from .base import PairedMeasure, Result, median_of
 
 PAYLOAD_BYTES_MAX = 8 << 30
 
@@ -66,6 +66,37 @@ class FetchMicroBatch(Payload):
                 server, "fetch", tokens=65536, channels=self.channels, window=self.window)
 
 
+class FetchSlice(Payload):
+    """What a stage of a pipeline takes of micro-batches of 16k tokens: tokens, loss_mask, logprobs as bf16, and the recorded
+    routes of 15 of 60 layers (i16, 10 experts a token): 307 of 1,209 bytes a token, of 158 MB that lie in memory."""
+
+    tokens, layers = 16_384, 15
+    asked = tokens * (4 + 1 + 2 + layers * 10 * 2)
+    script = f"stream:128>{asked}/1048576"
+
+    @contextmanager
+    def ours(self, programs: Programs):
+        programs.require("fetch")
+        with programs.daemon(**{"memory.payload_bytes_max": PAYLOAD_BYTES_MAX}) as server:
+            yield lambda: programs.bench(
+                server, "fetch", tokens=self.tokens, micro_batches=8, stage_layers=self.layers, channels=self.channels,
+                window=self.window)
+
+    def result(self, ours: list[dict], limits: list[dict], beside: dict) -> Result:
+        for run in ours:
+            run["sent_bytes"] = int(run["script"].split(">")[1].split("/")[0])
+        if ours:
+            beside = {**beside, "asked_bytes": self.asked, "sent_bytes": median_of(ours, "sent_bytes")}
+        return super().result(ours, limits, beside)
+
+    def results(self, programs: Programs, limits_only: bool) -> list[Result]:
+        taken = super().results(programs, limits_only)
+        if limits_only:
+            return taken
+        sent = taken[0].details["sent_bytes"] / self.asked
+        return [*taken, Result(f"{self.name}_bytes", sent, "sent/asked", taken[0].command, bound="value <= 1.01")]
+
+
 MEASURES = [
     Push("push_500k", 500_000, channels=1, window=8),
     Push("push_500k", 500_000, channels=4, window=8),
@@ -73,4 +104,6 @@ MEASURES = [
     Push("push_64m", 64 << 20, channels=4, window=1),
     FetchMicroBatch("fetch_micro_batch", channels=1, window=4),
     FetchMicroBatch("fetch_micro_batch", channels=4, window=4),
+    FetchSlice("fetch_slice", channels=1, window=4),
+    FetchSlice("fetch_slice", channels=4, window=4),
 ]

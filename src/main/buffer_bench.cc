@@ -6,6 +6,7 @@
 //   buffer-bench push --rollout_bytes 500000 --window 8 --channels 4
 //   buffer-bench fetch --tokens 65536 --window 4
 //   buffer-bench swarm --channels 10000
+//   buffer-bench fetch --tokens 16384 --micro_batches 8 --stage_layers 15 --window 4
 //   buffer-bench steady --target 127.0.0.1:7400,127.0.0.1:7401    a line for each event, until its
 //                                                                 standard input ends
 //
@@ -64,6 +65,8 @@ ABSL_FLAG(int, tokens, 65'536, "fetch: tokens of a micro-batch");
 ABSL_FLAG(int, micro_batches, 1, "fetch: of the step, fetched in turn");
 ABSL_FLAG(double, renew_seconds, 5, "swarm: between two renewals of an actor");
 ABSL_FLAG(double, turn_seconds, 20, "swarm: between two rollouts of an actor");
+ABSL_FLAG(int, stage_layers, 0,
+          "fetch: instead of five columns the slice that a stage of so many of 60 layers takes");
 ABSL_FLAG(uint64_t, operations_per_round, 1, "limit: what a round counts for");
 ABSL_FLAG(bool, as_actor, false,
           "limit: read leases and encode rollouts as the actors of assign do, --batch of them");
@@ -189,10 +192,13 @@ absl::Status RunFetch() {
   auto options = OptionsFromFlags();
   if (!options.ok()) return options.status();
   Daemon daemon(options->target);
+  const auto stage_layers = static_cast<uint32_t>(absl::GetFlag(FLAGS_stage_layers));
   auto load =
       PrepareStep(&daemon, options->target, static_cast<uint32_t>(absl::GetFlag(FLAGS_tokens)),
-                  static_cast<uint32_t>(absl::GetFlag(FLAGS_micro_batches)));
+                  static_cast<uint32_t>(absl::GetFlag(FLAGS_micro_batches)),
+                  stage_layers > 0 ? RoutedColumns() : FiveColumns());
   if (!load.ok()) return load.status();
+  if (stage_layers > 0) TakeStage(stage_layers, &*load);
   load->window = static_cast<uint32_t>(absl::GetFlag(FLAGS_window));
   return Report("fetch", *options, RunLoad(*options, [&](int) {
                   return std::make_unique<FetchConversation>(&*load);
