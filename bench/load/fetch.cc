@@ -142,7 +142,7 @@ bool FetchConversation::Next(size_t /*pipe*/, grpc::ByteBuffer* message) {
 
 absl::Status FetchConversation::Take(size_t /*pipe*/, grpc::ByteBuffer* answer) {
   FrameEnd frame;
-  answer_bytes_ += answer->Length();
+  coming_bytes_ += answer->Length();
   largest_frame_ = std::max<uint64_t>(largest_frame_, answer->Length());
   if (!ReadFrame(answer, &frame)) return absl::InternalError("the answer is no FetchFrame");
   if (frame.error_code != 0) {
@@ -152,6 +152,7 @@ absl::Status FetchConversation::Take(size_t /*pipe*/, grpc::ByteBuffer* answer) 
   if (!frame.last) return absl::OkStatus();
   if (data_bytes_ == 0) return absl::InternalError("the micro-batch is empty");
   --in_flight_;
+  answer_bytes_ += std::exchange(coming_bytes_, 0);
   ++progress_.operations;
   progress_.payload_bytes += std::exchange(data_bytes_, 0);
   return absl::OkStatus();

@@ -49,8 +49,9 @@ class FetchConversation : public Conversation {
   const FetchLoad* load_;
   uint64_t next_id_ = 1;
   uint32_t in_flight_ = 0;
-  uint64_t data_bytes_ = 0;  // of the answer that is arriving
-  // For the script.
+  // Of the answer that is arriving: its data, and its messages.
+  uint64_t data_bytes_ = 0, coming_bytes_ = 0;
+  // For the script; of whole answers.
   uint64_t request_bytes_ = 0, answer_bytes_ = 0, largest_frame_ = 0;
 };
 
