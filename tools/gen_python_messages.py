@@ -18,7 +18,7 @@ import sys
 ROOT = pathlib.Path(__file__).parent.parent
 PROTO = ROOT / "proto" / "forebay" / "v1"
 OUT = ROOT / "python" / "forebay" / "_messages"
-FILES = ["types", "actor", "trainer", "admin", "cluster"]  # each may use those before it
+FILES = ["types", "actor", "trainer", "drift", "admin", "cluster"]  # each may use those before it
 
 DECLARE = {"bool": "boolean", "bytes": "bytes_", "float": "float_"}
 PYTHON = {"string": "str", "bytes": "bytes", "bool": "bool", "double": "float", "float": "float"}

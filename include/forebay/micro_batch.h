@@ -19,6 +19,13 @@
 
 namespace forebay::client {
 
+// From this token on, until the next span of its sequence.
+struct SampledSpan {
+  uint32_t offset = 0;   // within the sequence
+  uint32_t version = 0;  // number of the version that sampled it
+  uint32_t engine = 0;   // index into MicroBatch::engine_names
+};
+
 // What losses divide by.
 struct Totals {
   uint64_t loss_tokens = 0;  // after masks
@@ -90,7 +97,7 @@ struct TokenSpan {
   uint32_t end = 0;
 };
 
-// S sequences. All vectors but cu_seqlens have S entries.
+// S sequences. All vectors have S entries, unless it says otherwise.
 struct MicroBatch {
   uint32_t mini_batch = 0;
   uint32_t micro_batch = 0;  // within the rank's mini-batch
@@ -117,6 +124,9 @@ struct MicroBatch {
   std::vector<uint32_t> loss_tokens;          // after masks
   std::vector<uint32_t> rollout_loss_tokens;  // of the whole rollout
   std::vector<std::string> sources;
+  std::vector<uint32_t> span_counts;  // entries of each sequence in `spans`, in order
+  std::vector<SampledSpan> spans;
+  std::vector<std::string> engine_names;  // [as many as spans name]; "" for one without a name
   Totals mini_batch_totals;
 
   size_t sequences() const { return cu_seqlens.empty() ? 0 : cu_seqlens.size() - 1; }

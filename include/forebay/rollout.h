@@ -107,6 +107,7 @@ struct Rollout {
   uint64_t duration_ms = 0;
   std::string extra_json;
   std::string site;
+  std::string engine;  // that sampled what no turn names another for; "": the actor's
   // With each column a CRC-32C, so that the daemon checks the bytes end to end.
   bool checksums = true;
 };

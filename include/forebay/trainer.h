@@ -27,6 +27,7 @@
 #include "forebay/actor.h"
 #include "forebay/call.h"
 #include "forebay/client.h"
+#include "forebay/drift.h"
 #include "forebay/micro_batch.h"
 #include "forebay/rollout.h"
 
@@ -156,6 +157,16 @@ class Step {
   // Per-token results for a micro-batch's tokens without padding, for the life of the plan.
   absl::Status PutColumns(uint32_t mini_batch, uint32_t micro_batch,
                           absl::Span<const Column> columns, const CallOptions& options = {}) const;
+
+  // Before the commit: how far the trainer is from the engines that sampled the micro-batch, and
+  // from the reference policy. It must have been fetched with the columns logprobs and loss_mask.
+  // False: it was counted before, from this rank or a peer of it.
+  absl::StatusOr<bool> ReportDrift(const MicroBatch& batch, const TokenLogprobs& logprobs,
+                                   const CallOptions& options = {}) const;
+  // As a trainer computed it itself.
+  absl::StatusOr<bool> ReportSequences(uint32_t mini_batch, uint32_t micro_batch,
+                                       const DriftReport& report,
+                                       const CallOptions& options = {}) const;
 
   // With custom_advantages: the scalars of the reserved step, then one finite advantage a rollout;
   // waits for the seal.

@@ -15,6 +15,7 @@ from ._calls import Loaded
 from ._columns import Column, Ragged
 from ._connection import TLS
 from ._daemon import Daemon
+from ._drift import DriftPart
 from ._errors import (
     Cancelled,
     Conflict,

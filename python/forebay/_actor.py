@@ -250,6 +250,8 @@ class _BaseAssignment:
         header.attempt_id, header.token = assignment.attempt_id, assignment.token
         if not header.duration_ms:
             header.duration_ms = int((time.monotonic() - self._begin) * 1000)
+        # As in reports of adoption, an engine without a name goes by its actor's.
+        header.engine = header.engine or self._keeper.engine or self._keeper.name
         outgoing = Outgoing(header, parts)
         self._keeper.pusher.push(outgoing)
         return outgoing

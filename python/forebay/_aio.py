@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, AsyncIterator, Callable, Iterator, Optional, Sequence, TypeVar
 
 from ._connection import Scope, scoped, thread_name
+from ._drift import DriftPart
 from ._micro_batch import MicroBatch
 from ._policy import Version
 from ._status import Eval, EvalResult
@@ -94,6 +95,14 @@ class AsyncStep:
 
     async def put(self, mb: MicroBatch, **columns: Any) -> None:
         await in_thread(lambda: self.sync.put(mb, **columns), executor=self._executor)
+
+    async def report(self, mb: MicroBatch, logprobs: Any, reference: Optional[Any] = None) -> bool:
+        return await in_thread(lambda: self.sync.report(mb, logprobs, reference), executor=self._executor)
+
+    async def report_parts(
+        self, mb: MicroBatch, engine: Sequence[DriftPart], reference: Sequence[DriftPart] = ()
+    ) -> bool:
+        return await in_thread(lambda: self.sync.report_parts(mb, engine, reference), executor=self._executor)
 
     async def commit(self) -> Version:
         return await in_thread(self.sync.commit, executor=self._executor)

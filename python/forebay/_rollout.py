@@ -207,6 +207,7 @@ class Rollout:
         duration_s: Optional[float] = None,
         extra: Optional[Mapping[str, Any]] = None,
         site: str = "",
+        engine: str = "",
         **sequence: Any,
     ) -> None:
         if (tokens is None) == (sequences is None):
@@ -219,6 +220,7 @@ class Rollout:
         self.duration_s = duration_s
         self.extra = extra
         self.site = site
+        self.engine = engine  # that sampled what no turn names another for; by default the actor's
 
     from_vllm = classmethod(_adapters.from_vllm)
     from_sglang = classmethod(_adapters.from_sglang)
@@ -261,6 +263,7 @@ class Rollout:
             extra_json=self._extra_json(),
             partial=partial,
             site=self.site,
+            engine=self.engine,
         )
         return header, parts
 

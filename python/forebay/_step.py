@@ -10,6 +10,7 @@ import numpy as np
 
 from . import _errors
 from ._columns import dtype_name, numpy_dtype
+from ._drift import DriftPart, drift_parts, parts_message
 from ._fetch import Fetch, requests_of
 from ._messages import trainer as wire
 from ._messages.types import Column
@@ -128,6 +129,39 @@ class Step:
         for column in message.columns:
             mb.columns[column.name] = _padded(message, column, rows)  # for this pass; later ones fetch it
             mb.dtypes[column.name] = dtype_name(column.dtype)
+
+    def report(self, mb: MicroBatch, logprobs: Any, reference: Optional[Any] = None) -> bool:
+        """Reports how far the trainer is from the engines that sampled the micro-batch: see `buffer-ctl kl`.
+
+        logprobs [T]: the trainer's log-probabilities of the tokens; rows of other tokens than the loss mask's are not
+        looked at. With mask_alignment "predicting" row t is of token t + 1. reference [T]: the reference policy's. Call
+        it before the commit; of peers that have the same micro-batch the first one counts. Returns whether this counted.
+        """
+        predicting = self._trainer._fetch_options.get("mask_alignment") == wire.MASK_ALIGNMENT_PREDICTING
+        engine, against = drift_parts(mb, logprobs, reference, predicting, self.train_version.number)
+        return self.report_parts(mb, engine, against)
+
+    def report_parts(
+        self, mb: MicroBatch, engine: Sequence[DriftPart], reference: Sequence[DriftPart] = ()
+    ) -> bool:
+        """As `report`, with sums that the trainer has computed itself; at most 65,536 parts of each kind."""
+        if not engine and not reference:
+            return False
+        names: Dict[str, int] = {}
+        request = wire.ReportSequencesRequest(
+            generation=self._trainer.generation,
+            step=self.number,
+            revision=mb.revision,
+            dp_rank=self._trainer.mesh.dp_rank,
+            mini_batch=mb.mini_batch,
+            micro_batch=mb.index,
+            engine=parts_message(engine, names, True),
+            reference=parts_message(reference, names, False),
+        )
+        request.engine_names = list(names)
+        with self._noting_loss():
+            response = self._trainer._call("ReportSequences", request, wire.ReportSequencesResponse)
+        return not response.already_counted
 
     def commit(self) -> Version:
         """Makes the step consumed, after the optimizer; exactly once, whichever rank comes first."""

@@ -236,6 +236,10 @@ void ActorCore::Push(const std::shared_ptr<LeaseState>& lease, const Rollout& ro
   header.set_attempt_id(lease->attempt_id);
   header.set_token(lease->token);
   header.set_partial(partial);
+  // As in reports of adoption, an engine without a name goes by its actor's.
+  if (header.engine().empty()) {
+    header.set_engine(options.engine.empty() ? options.actor : options.engine);
+  }
   auto encoded = EncodeChecked(header);
   if (!encoded.ok()) return done(encoded.status());
   lease->pushing.fetch_add(1);

@@ -107,6 +107,16 @@ absl::Status Assembly::Begin(const std::string& encoded) {
     const bool named = source < static_cast<uint32_t>(layout.source_names_size());
     batch_.sources.push_back(named ? layout.source_names(static_cast<int>(source)) : "");
   }
+  Copy(layout.span_counts(), &batch_.span_counts);
+  const int spans = layout.span_offsets_size();
+  if (layout.span_versions_size() != spans || layout.span_engines_size() != spans) {
+    return absl::InternalError("the spans of a micro-batch's layout are not parallel");
+  }
+  for (int i = 0; i < spans; ++i) {
+    batch_.spans.push_back(
+        {layout.span_offsets(i), layout.span_versions(i), layout.span_engines(i)});
+  }
+  batch_.engine_names = {layout.engine_names().begin(), layout.engine_names().end()};
   size_t own = 0;
   for (const auto& column : layout.columns()) {
     bytes_ += column.bytes();

@@ -134,6 +134,7 @@ void ToWire(const Rollout& rollout, v1::RolloutHeader* out) {
   out->set_duration_ms(rollout.duration_ms);
   out->set_extra_json(rollout.extra_json);
   out->set_site(rollout.site);
+  out->set_engine(rollout.engine);
 }
 
 absl::StatusOr<Rollout> FromWire(const v1::RolloutHeader& header, std::string_view payload) {
@@ -141,7 +142,8 @@ absl::StatusOr<Rollout> FromWire(const v1::RolloutHeader& header, std::string_vi
               .rewards = {header.rewards().begin(), header.rewards().end()},
               .duration_ms = header.duration_ms(),
               .extra_json = header.extra_json(),
-              .site = header.site()};
+              .site = header.site(),
+              .engine = header.engine()};
   for (const auto& sequence : header.sequences()) out.sequences.push_back(FromWire(sequence));
   for (const auto& c : header.columns()) {
     if (c.bytes() > payload.size()) {

@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "base/crc32c.h"
 #include "client/connection.h"
+#include "client/drift_report.h"
 #include "client/messages.h"
 #include "client/totals.h"
 #include "forebay/v1/trainer.pb.h"
@@ -223,6 +224,31 @@ absl::Status Step::PutColumns(uint32_t mini_batch, uint32_t micro_batch,
   return CallTyped<v1::PutColumnsResponse>(
              trainer_->connection_, "/forebay.v1.TrainerService/PutColumns", request, options)
       .status();
+}
+
+absl::StatusOr<bool> Step::ReportDrift(const MicroBatch& batch, const TokenLogprobs& logprobs,
+                                       const CallOptions& options) const {
+  auto report = MakeDriftReport(batch, logprobs, plan_.train_version.number);
+  if (!report.ok()) return report.status();
+  if (report->engine.empty() && report->reference.empty()) return true;  // no loss tokens
+  return ReportSequences(batch.mini_batch, batch.micro_batch, *report, options);
+}
+
+absl::StatusOr<bool> Step::ReportSequences(uint32_t mini_batch, uint32_t micro_batch,
+                                           const DriftReport& report,
+                                           const CallOptions& options) const {
+  v1::ReportSequencesRequest request;
+  request.set_generation(trainer_->generation_);
+  request.set_step(number_);
+  request.set_revision(plan_.revision);
+  request.set_dp_rank(trainer_->options_.dp_rank);
+  request.set_mini_batch(mini_batch);
+  request.set_micro_batch(micro_batch);
+  client::ToWire(report, &request);
+  auto response = CallTyped<v1::ReportSequencesResponse>(
+      trainer_->connection_, "/forebay.v1.TrainerService/ReportSequences", request, options);
+  if (!response.ok()) return response.status();
+  return !response->already_counted();
 }
 
 absl::StatusOr<StepScalars> Step::FetchScalars(const CallOptions& options) const {

@@ -74,6 +74,8 @@ bool CheckVersions(const RolloutHeader& header, size_t index, FieldError* error)
   return true;
 }
 
+constexpr size_t kLabelBytesMax = 256;
+
 bool CheckTurns(const RolloutHeader& header, size_t index, FieldError* error) {
   const HeaderSequence& s = header.sequences[index];
   for (uint32_t i = 0; i < s.turns.count; ++i) {
@@ -82,6 +84,10 @@ bool CheckTurns(const RolloutHeader& header, size_t index, FieldError* error) {
     if (end > s.tokens) {
       return Wrong(error, absl::StrCat("sequences[", index, "].turns[", i, "]"), "ends at ", end,
                    ", the sequence at ", s.tokens);
+    }
+    if (turn.engine.size() > kLabelBytesMax) {
+      return Wrong(error, absl::StrCat("sequences[", index, "].turns[", i, "].engine"), "has ",
+                   turn.engine.size(), " bytes, at most ", kLabelBytesMax);
     }
   }
   return true;
@@ -302,7 +308,6 @@ bool CheckReward(const HeaderReward& reward, FieldError* error) {
 }
 
 bool CheckText(const RolloutHeader& header, FieldError* error) {
-  constexpr size_t kLabelBytesMax = 256;
   if (header.extra_json.size() > kExtraJsonBytesMax) {
     return Wrong(error, "extra_json", "has ", header.extra_json.size(), " bytes, at most ",
                  kExtraJsonBytesMax);
@@ -312,6 +317,9 @@ bool CheckText(const RolloutHeader& header, FieldError* error) {
   }
   if (header.site.size() > kLabelBytesMax) {
     return Wrong(error, "site", "has ", header.site.size(), " bytes, at most ", kLabelBytesMax);
+  }
+  if (header.engine.size() > kLabelBytesMax) {
+    return Wrong(error, "engine", "has ", header.engine.size(), " bytes, at most ", kLabelBytesMax);
   }
   return true;
 }

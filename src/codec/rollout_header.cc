@@ -45,8 +45,10 @@ void DecodeTurn(WireReader r, RolloutHeader* header, bool* ok) {
         turn.tokens = r.Varint32();
         break;
       case BytesTag(3):
-      case BytesTag(4):
         r.String();
+        break;
+      case BytesTag(4):
+        turn.engine = r.String();
         break;
       case BytesTag(5):
         DecodeSampling(r.Message(), ok);
@@ -239,6 +241,9 @@ bool DecodeField(WireReader& r, RolloutHeader* header, bool* ok, FieldError* err
     case BytesTag(11):
       header->site = r.String();
       return true;
+    case BytesTag(12):
+      header->engine = r.String();
+      return true;
     default:
       r.Skip();
       return true;
@@ -259,6 +264,7 @@ void RolloutHeader::Clear() {
   partial = false;
   source = {};
   site = {};
+  engine = {};
   version_runs.clear();
   turns.clear();
   sequence_bytes.clear();

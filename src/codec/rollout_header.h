@@ -95,6 +95,7 @@ struct HeaderVersionRun {
 struct HeaderTurn {
   uint32_t offset = 0;
   uint32_t tokens = 0;
+  std::string_view engine;  // "": the rollout's
 };
 
 struct HeaderSequence {
@@ -130,6 +131,7 @@ struct RolloutHeader {
   bool partial = false;
   std::string_view source;
   std::string_view site;
+  std::string_view engine;  // that sampled what no turn names another for
 
   std::vector<HeaderVersionRun> version_runs;  // of all sequences
   std::vector<HeaderTurn> turns;
@@ -141,6 +143,9 @@ struct RolloutHeader {
   }
   absl::Span<const uint64_t> parts(const HeaderColumn& column) const {
     return {sequence_bytes.data() + column.sequence_bytes.begin, column.sequence_bytes.count};
+  }
+  absl::Span<const HeaderTurn> turns_of(const HeaderSequence& sequence) const {
+    return {turns.data() + sequence.turns.begin, sequence.turns.count};
   }
   // Sum of the columns' bytes; saturates.
   uint64_t payload_bytes() const {

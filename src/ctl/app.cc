@@ -186,6 +186,7 @@ int Run(const std::vector<std::string>& arguments, std::ostream& out, std::ostre
   AddRewind(&commands);
   AddConfig(&commands);
   AddEvals(&commands);
+  AddKl(&commands);
   AddStorage(&commands);
   AddVerify(&commands);
   AddInspect(&commands);

@@ -105,6 +105,7 @@ void AddSteps(Commands* commands);
 void AddRewind(Commands* commands);
 void AddConfig(Commands* commands);
 void AddEvals(Commands* commands);
+void AddKl(Commands* commands);
 void AddVerify(Commands* commands);
 void AddStorage(Commands* commands);
 void AddInspect(Commands* commands);

@@ -61,6 +61,7 @@ struct Config {
   uint64_t clients_silent_ms = 90'000;
   uint64_t status_trainer_wait_ms = 30'000;
   uint64_t status_engine_behind = 2;
+  double drift_hold_k3 = 0;
   std::string cluster_etcd;
   std::string cluster_name = "forebay";
   uint64_t cluster_node = 0;

@@ -165,34 +165,39 @@ std::vector<ConfigEntry> ClusterEntries() {
 }
 
 std::vector<ConfigEntry> BehaviourEntries() {
-  return {{"renew.interval_ms", K::kMilliseconds, &C::renew_interval_ms, kChangeable,
-           "How often actors are asked to renew their leases.", 10, kHourMs},
-          {"clients.silent_ms", K::kMilliseconds, &C::clients_silent_ms, kChangeable,
-           "A client not heard for so long is taken as gone, in the verdict and the metrics. "
-           "Acquire may wait a minute, unheard.",
-           100, 24 * kHourMs},
-          {"status.trainer_wait_ms", K::kMilliseconds, &C::status_trainer_wait_ms, kChangeable,
-           "A step that waits longer for groups makes the verdict degraded.", 100, 24 * kHourMs},
-          {"status.engine_behind", K::kCount, &C::status_engine_behind, kChangeable,
-           "An engine so many published versions behind makes the verdict degraded.", 1, 1'000'000},
-          {"log.level",
-           K::kChoice,
-           &C::log_level,
-           kChangeable,
-           "Least level that is logged.",
-           0,
-           0,
-           {"debug", "info", "warning", "error"}},
-          {"log.format",
-           K::kChoice,
-           &C::log_format,
-           kFixed,
-           "Lines for people or for programs.",
-           0,
-           0,
-           {"text", "json"}},
-          {"shutdown.drain_ms", K::kMilliseconds, &C::shutdown_drain_ms, kChangeable,
-           "How long calls may still run after SIGTERM.", 0, kHourMs}};
+  return {
+      {"renew.interval_ms", K::kMilliseconds, &C::renew_interval_ms, kChangeable,
+       "How often actors are asked to renew their leases.", 10, kHourMs},
+      {"clients.silent_ms", K::kMilliseconds, &C::clients_silent_ms, kChangeable,
+       "A client not heard for so long is taken as gone, in the verdict and the metrics. "
+       "Acquire may wait a minute, unheard.",
+       100, 24 * kHourMs},
+      {"status.trainer_wait_ms", K::kMilliseconds, &C::status_trainer_wait_ms, kChangeable,
+       "A step that waits longer for groups makes the verdict degraded.", 100, 24 * kHourMs},
+      {"status.engine_behind", K::kCount, &C::status_engine_behind, kChangeable,
+       "An engine so many published versions behind makes the verdict degraded.", 1, 1'000'000},
+      {"drift.hold_k3", K::kShare, &C::drift_hold_k3, kChangeable,
+       "No more steps are sealed once the mean k3 between trainer and engines, over the tokens "
+       "of a committed step, is above this, at most 1; until buffer-ctl kl --lift, or a rewind. "
+       "0: never."},
+      {"log.level",
+       K::kChoice,
+       &C::log_level,
+       kChangeable,
+       "Least level that is logged.",
+       0,
+       0,
+       {"debug", "info", "warning", "error"}},
+      {"log.format",
+       K::kChoice,
+       &C::log_format,
+       kFixed,
+       "Lines for people or for programs.",
+       0,
+       0,
+       {"text", "json"}},
+      {"shutdown.drain_ms", K::kMilliseconds, &C::shutdown_drain_ms, kChangeable,
+       "How long calls may still run after SIGTERM.", 0, kHourMs}};
 }
 
 }  // namespace

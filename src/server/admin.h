@@ -24,6 +24,7 @@ void AddStatusMethods(ServiceContext* context, MethodTable* methods);
 void AddStorageMethods(ServiceContext* context, MethodTable* methods);
 void AddVerifyMethods(ServiceContext* context, MethodTable* methods);
 void AddRewindMethods(ServiceContext* context, MethodTable* methods);
+void AddDriftMethods(ServiceContext* context, MethodTable* methods);
 void AddEvalMethods(ServiceContext* context, MethodTable* methods);
 
 template <class Request, class Response>

@@ -169,6 +169,7 @@ absl::Status Daemon::Begin() {
     for (const ledger::Source& source : loop.state().sources()) {
       status.Update(catalog_.Put(source.id, source.settings));
     }
+    loop.primary().SetDriftRules({.hold_k3 = live_config_.Get().drift_hold_k3});
     done.Notify();
   });
   done.Wait();
@@ -196,6 +197,7 @@ void Daemon::AddServices() {
   AddStorageMethods(&context_, &methods_);
   AddVerifyMethods(&context_, &methods_);
   AddRewindMethods(&context_, &methods_);
+  AddDriftMethods(&context_, &methods_);
   AddStatusMethods(&context_, &methods_);
   AddTick(kStorageLookMs, [this](uint64_t) { storage_->Tick(); });
   AddTick(kLookMs, [this](uint64_t now_ms) { relief_.Tick(now_ms); });
@@ -233,6 +235,12 @@ void Daemon::Apply(const node::Config& changed) {
                                            changed.completion_reserve_bytes());
   storage_->SetRetentionBytesMax(changed.retention_bytes_max());
   storage_->SetKeep(changed.keep());
+  if (serving_) {
+    engine_->OnLedger(
+        [rules = drift::Rules{.hold_k3 = changed.drift_hold_k3}](node::LedgerLoop& loop, uint64_t) {
+          loop.primary().SetDriftRules(rules);
+        });
+  }
   context_.renew_interval_ms = changed.renew_interval_ms;
   SetLogLevel(changed.log_level);
 }

@@ -325,6 +325,39 @@ void AddClients(const Observation& seen, MetricFamilies* out) {
   }
 }
 
+void AddDriftOf(const drift::Sums& sums, const char* of, MetricFamilies* out) {
+  const std::pair<const char*, double> means[] = {
+      {"k1", sums.k1}, {"k2", sums.k2}, {"k3", sums.k3}};
+  for (const auto& [estimate, sum] : means) {
+    out->Gauge("forebay_drift", "Mean over loss tokens, faded step by step.", sums.Mean(sum),
+               {{"of", of}, {"estimate", estimate}});
+  }
+  out->Gauge("forebay_drift_tokens", "Tokens that it is the mean of.", sums.tokens, {{"of", of}});
+  out->Gauge("forebay_drift_max", "Largest |d| of the latest steps.", sums.MaxAbs(), {{"of", of}});
+  out->Gauge("forebay_drift_non_finite", "Tokens besides, without a finite log-probability.",
+             sums.non_finite, {{"of", of}});
+  out->Gauge("forebay_drift_clamped", "Tokens with |d| above 20.", sums.clamped, {{"of", of}});
+}
+
+void AddDrift(const DriftFacts& drift, MetricFamilies* out) {
+  out->Counter("forebay_drift_reports_total", "Reports of micro-batches that were counted.",
+               D(drift.reports));
+  out->Counter("forebay_drift_repeated_total", "Reports that came again.", D(drift.repeated));
+  out->Gauge("forebay_drift_outliers", "Engines further from the trainer than the others.",
+             D(drift.outliers.size()));
+  out->Gauge("forebay_drift_held", "1 while drift.hold_k3 keeps steps from being sealed.",
+             drift.hold.empty() ? 0 : 1);
+  const auto same = drift.table.lags.find(0);
+  AddDriftOf(drift.table.All(), "engine", out);
+  AddDriftOf(same == drift.table.lags.end() ? drift::Sums() : same->second, "mismatch", out);
+  AddDriftOf(drift.table.reference, "reference", out);
+  for (const auto& [lag, sums] : drift.table.lags) {
+    out->Gauge("forebay_drift_lag_k3",
+               "Mean k3 of trainer against engines; lag 16 is all above too.", sums.Mean(sums.k3),
+               {{"lag", absl::StrCat(lag)}});
+  }
+}
+
 void AddRun(const RunMetrics& run, MetricFamilies* out) {
   static constexpr std::array<const char*, RunMetrics::kPushResults> kResults = {
       "", "accepted", "duplicate", "late", "lease_lost", "invalid", "stale", "unknown"};
@@ -444,6 +477,7 @@ std::string MetricsPage(const Observation& seen, const RunMetrics& run, const Me
   }
   AddSteps(seen, &out);
   AddClients(seen, &out);
+  AddDrift(seen.drift, &out);
   AddRun(run, &out);
   AddCalls(methods, &out);
   AddProcess(seen, &out);

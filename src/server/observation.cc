@@ -114,6 +114,19 @@ void LookAtSteps(node::LedgerLoop& loop, uint64_t now_ms, Observation* out) {
   std::ranges::reverse(out->steps);
 }
 
+void LookAtDrift(const ledger::State& state, DriftFacts* out) {
+  out->table = state.drift().reports.Sum();
+  out->outliers = drift::FindOutliers(out->table);
+  out->reports = state.drift().reports.reports();
+  out->repeated = state.drift().reports.repeated();
+  if (const auto& hold = state.drift().hold) {
+    out->hold = absl::StrCat(
+        "no step is sealed since step ", hold->step.value, ": the mean k3 of its tokens was ",
+        absl::SixDigits(hold->k3), ", over drift.hold_k3 (", absl::SixDigits(hold->limit),
+        "); go back with buffer-ctl rewind, or go on with buffer-ctl kl --lift");
+  }
+}
+
 void LookAtLedger(node::LedgerLoop& loop, uint64_t now_ms, Observation* out) {
   const auto& state = loop.state();
   LookAtSteps(loop, now_ms, out);
@@ -135,6 +148,7 @@ void LookAtLedger(node::LedgerLoop& loop, uint64_t now_ms, Observation* out) {
                             adoption.pending_to_loaded_ms, adoption.pause_ms});
   }
   out->ledger = state.counters();
+  LookAtDrift(state, &out->drift);
 }
 
 }  // namespace

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "drift/outliers.h"
+#include "drift/table.h"
 #include "node/engine.h"
 #include "server/client_table.h"
 #include "server/run_storage.h"
@@ -57,6 +59,14 @@ struct EngineFacts {
   uint32_t behind = 0;
   uint64_t pending_to_loaded_ms = 0;
   uint64_t pause_ms = 0;
+};
+
+// How far the trainer is from the engines.
+struct DriftFacts {
+  drift::Table table;
+  std::vector<drift::Outlier> outliers;
+  std::string hold;  // why no more steps are sealed; "": they are
+  uint64_t reports = 0, repeated = 0;
 };
 
 struct ProcessFacts {
@@ -114,6 +124,7 @@ struct Observation {
   uint64_t trainers = 0;
   std::vector<EngineFacts> engines;
   ledger::Counters ledger;
+  DriftFacts drift;
 
   storage::PayloadUse payloads;
   StorageFacts storage;

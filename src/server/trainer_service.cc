@@ -11,6 +11,7 @@
 #include "server/log.h"
 #include "server/policy_messages.h"
 #include "server/put_columns.h"
+#include "server/report_sequences.h"
 #include "server/rewind.h"
 #include "server/services.h"
 #include "server/step_messages.h"
@@ -309,6 +310,7 @@ void AddTrainerService(ServiceContext* context, MethodTable* methods) {
   Add(methods, context, "AbortStep", &AbortStep);
   Add(methods, context, "PublishVersion", &PublishVersion);
   Add(methods, context, "PutColumns", &PutColumns);
+  Add(methods, context, "ReportSequences", &ReportSequences);
   Add(methods, context, "CheckpointStep", &CheckpointStep);
   Add(methods, context, "Rewind", &RewindByTrainer);
 }

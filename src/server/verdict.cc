@@ -96,6 +96,22 @@ void AddEngines(const Observation& seen, const VerdictLimits& limits,
                                   worst->name, "' by ", worst->behind, " published versions"));
 }
 
+void AddDrift(const Observation& seen, std::vector<std::string>* reasons) {
+  if (!seen.drift.hold.empty()) reasons->push_back(seen.drift.hold);
+  if (seen.drift.outliers.empty()) return;
+  const drift::Outlier& worst = seen.drift.outliers.front();
+  const size_t count = seen.drift.outliers.size();
+  const std::string name =
+      worst.engine.empty() ? "without a name" : absl::StrCat("'", worst.engine, "'");
+  const char* const what =
+      worst.unusable ? "share of tokens without a usable log-probability" : "mean k3";
+  reasons->push_back(absl::StrCat(count, count == 1 ? " engine is" : " engines are",
+                                  " further from the trainer than the others; ", name, " has a ",
+                                  what, " of ", absl::SixDigits(worst.value), " at lag ",
+                                  drift::LagClassName(worst.lag_class), ", the median is ",
+                                  absl::SixDigits(worst.median), " (buffer-ctl kl)"));
+}
+
 std::vector<std::string> Waits(const Observation& seen) {
   std::vector<std::string> waits;
   for (const StepFacts& step : seen.steps) {
@@ -152,6 +168,7 @@ Judgement Judge(const Observation& seen, const VerdictLimits& limits) {
   AddActors(seen, limits, &out.reasons);
   AddTasks(seen, &out.reasons);
   AddEngines(seen, limits, &out.reasons);
+  AddDrift(seen, &out.reasons);
   out.waits = Waits(seen);
   const bool hopeless = std::ranges::any_of(
       seen.steps, [&seen](const StepFacts& step) { return Hopeless(seen, step); });

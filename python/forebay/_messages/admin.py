@@ -22,6 +22,7 @@ from .._wire import (
 from .types import PolicyVersion, RolloutHeader, SourceSettings
 from .actor import ClientUsage
 from .trainer import RewindRequest, RewindResponse, Totals
+from .drift import GetDriftRequest, GetDriftResponse, LiftHoldRequest, LiftHoldResponse
 
 # Verdict
 VERDICT_UNSPECIFIED = 0
@@ -543,5 +544,7 @@ METHODS = {
     "/forebay.v1.AdminService/GetEval": (GetEvalRequest, EvalResult),
     "/forebay.v1.AdminService/ListEvals": (ListEvalsRequest, ListEvalsResponse),
     "/forebay.v1.AdminService/Rewind": (RewindRequest, RewindResponse),
+    "/forebay.v1.AdminService/GetDrift": (GetDriftRequest, GetDriftResponse),
+    "/forebay.v1.AdminService/LiftHold": (LiftHoldRequest, LiftHoldResponse),
     "/forebay.v1.AdminService/Snapshot": (SnapshotRequest, SnapshotResponse),
 }

@@ -213,6 +213,11 @@ class MicroBatchLayout(Message):
     spans: Repeated[TokenSpan] = messages(21, lambda: TokenSpan)
     whole_cu_seqlens: Repeated[int] = repeated(22, "int32")
     whole_padded_tokens: int = uint64(23)
+    span_counts: Repeated[int] = repeated(30, "uint32")
+    span_offsets: Repeated[int] = repeated(31, "uint32")
+    span_versions: Repeated[int] = repeated(32, "uint32")
+    span_engines: Repeated[int] = repeated(33, "uint32")
+    engine_names: Repeated[str] = repeated(34, "string")
 
 
 class FetchFrame(Message):
@@ -237,6 +242,35 @@ class PutColumnsRequest(Message):
 
 class PutColumnsResponse(Message):
     pass
+
+
+class DriftParts(Message):
+    sequences: Repeated[int] = repeated(1, "uint32")
+    lags: Repeated[int] = repeated(2, "uint32")
+    engines: Repeated[int] = repeated(3, "uint32")
+    tokens: Repeated[int] = repeated(4, "uint64")
+    k1: Repeated[float] = repeated(5, "double")
+    k2: Repeated[float] = repeated(6, "double")
+    k3: Repeated[float] = repeated(7, "double")
+    max_abs: Repeated[float] = repeated(8, "float")
+    non_finite: Repeated[int] = repeated(9, "uint64")
+    clamped: Repeated[int] = repeated(10, "uint64")
+
+
+class ReportSequencesRequest(Message):
+    generation: int = uint64(1)
+    step: int = uint64(2)
+    revision: int = uint32(3)
+    dp_rank: int = uint32(4)
+    mini_batch: int = uint32(5)
+    micro_batch: int = uint32(6)
+    engine_names: Repeated[str] = repeated(7, "string")
+    engine: Optional[DriftParts] = message(8, lambda: DriftParts)
+    reference: Optional[DriftParts] = message(9, lambda: DriftParts)
+
+
+class ReportSequencesResponse(Message):
+    already_counted: bool = boolean(1)
 
 
 class FetchScalarsRequest(Message):
@@ -327,6 +361,7 @@ METHODS = {
     "/forebay.v1.TrainerService/OpenStep": (OpenStepRequest, OpenStepResponse),
     "/forebay.v1.TrainerService/Fetch": (FetchRequest, FetchFrame),
     "/forebay.v1.TrainerService/PutColumns": (PutColumnsRequest, PutColumnsResponse),
+    "/forebay.v1.TrainerService/ReportSequences": (ReportSequencesRequest, ReportSequencesResponse),
     "/forebay.v1.TrainerService/FetchScalars": (FetchScalarsRequest, FetchScalarsResponse),
     "/forebay.v1.TrainerService/PutAdvantages": (PutAdvantagesRequest, PutAdvantagesResponse),
     "/forebay.v1.TrainerService/CommitStep": (CommitStepRequest, CommitStepResponse),

@@ -211,3 +211,4 @@ class RolloutHeader(Message):
     partial: bool = boolean(9)
     source: str = string(10)
     site: str = string(11)
+    engine: str = string(12)

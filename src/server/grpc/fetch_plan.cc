@@ -13,6 +13,7 @@
 #include "batch/layout.h"
 #include "codec/rollout_header.h"
 #include "server/grpc/fetch_slices.h"
+#include "server/grpc/fetch_spans.h"
 #include "server/grpc/missing_fill.h"
 #include "server/wire_ids.h"
 
@@ -464,6 +465,7 @@ absl::Status Planner::EmitReward(const std::string& key) {
 }
 
 void Planner::AddSlots() {
+  SpanWriter spans(&message_);
   for (const ledger::Slot& slot : view_.slots) {
     message_.add_rewards(slot.reward);
     message_.add_advantages(slot.advantage);
@@ -481,6 +483,8 @@ void Planner::AddSlots() {
       ++source;
     }
     message_.add_sources(source);
+    const auto index = static_cast<size_t>(message_.span_counts_size());
+    spans.Add(header(index), slot.sequence, slot.version);
   }
   for (const auto& [id, name] : view_.sources) message_.add_source_names(name);
   v1::Totals* totals = message_.mutable_mini_batch();
