@@ -74,8 +74,8 @@ class Maker {
       return absl::InvalidArgumentError("columns: logprobs is neither f32 nor bf16");
     }
     const std::pair<const char*, size_t> rows[] = {{"loss_mask", mask->bytes.size()},
-                                                        {"logprobs", engines.size()},
-                                                        {"trainer", logprobs_.trainer.size()}};
+                                                   {"logprobs", engines.size()},
+                                                   {"trainer", logprobs_.trainer.size()}};
     for (const auto& [name, has] : rows) {
       if (auto status = CheckRows(name, has, tokens); !status.ok()) return status;
     }

@@ -12,11 +12,10 @@ constexpr const char* kShardCommands[] = {
     "DropDamaged",   "DropByOperator"};
 static_assert(std::size(kShardCommands) == std::variant_size_v<shard::Command>);
 constexpr const char* kLedgerCommands[] = {
-    "PutSource",   "AttachTrainer",     "OpenStep",       "RequestGroups",
-    "FromShard",   "ShardAcknowledged", "PutAdvantages",  "PutColumns",
-    "CommitStep",  "AbortStep",         "PublishVersion", "ReportAdoption",
-    "DropDamaged", "CheckpointStep",    "Rewind",         "TrimRetained",
-    "ReportSequences", "LiftHold"};
+    "PutSource",         "AttachTrainer",   "OpenStep",    "RequestGroups",  "FromShard",
+    "ShardAcknowledged", "PutAdvantages",   "PutColumns",  "CommitStep",     "AbortStep",
+    "PublishVersion",    "ReportAdoption",  "DropDamaged", "CheckpointStep", "Rewind",
+    "TrimRetained",      "ReportSequences", "LiftHold"};
 static_assert(std::size(kLedgerCommands) == std::variant_size_v<ledger::Command>);
 constexpr const char* kToShard[] = {"SourceChanged", "VersionState",  "Reserve",
                                     "Unreserve",     "StepCommitted", "StepReplanned",
