@@ -238,6 +238,7 @@ def test_lags_are_of_the_tokens(run):
         step = next(steps)
         for mb in step:
             assert step.report(mb, mb.logprobs)
+        step.commit()
     drift = drift_of(run)
     assert {lag.name: lag.all.tokens for lag in drift.lags} == {"0": 2 * 200, "1": 2 * 150}
     assert {e.name: e.all.tokens for e in drift.engines} == {"env-1": 2 * 250, "other": 2 * 100}
