@@ -7,11 +7,11 @@ import sys
 
 import pytest
 from forebay import _wire
-from forebay._messages import actor, admin, cluster, trainer, types
+from forebay._messages import actor, admin, cluster, drift, trainer, types
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 ROOT = pathlib.Path(__file__).parents[2]
-MODULES = [types, actor, trainer, admin, cluster]
+MODULES = [types, actor, trainer, drift, admin, cluster]
 CLASSES = [
     value
     for module in MODULES
