@@ -431,7 +431,7 @@ def test_a_group_that_is_refused_names_the_rollout_that_is_wrong(run, place):
 
 def group_with_headers(count):
     """Rollouts whose headers have some 920 KB each."""
-    turns = [fb.Turn(0, 1, role="r" * 1000)] * 900
+    turns = [fb.Turn(0, 1, role="r" * 1011)] * 900
     return [rollout(i, rewards={"reward": float(i % 2)}, versions=0, turns=turns) for i in range(count)]
 
 
