@@ -124,9 +124,9 @@ struct MicroBatch {
   std::vector<uint32_t> loss_tokens;          // after masks
   std::vector<uint32_t> rollout_loss_tokens;  // of the whole rollout
   std::vector<std::string> sources;
-  std::vector<uint32_t> span_counts;  // entries of each sequence in `spans`, in order
-  std::vector<SampledSpan> spans;
-  std::vector<std::string> engine_names;  // [as many as spans name]; "" for one without a name
+  std::vector<uint32_t> sampled_counts;  // entries of each sequence in `sampled`, in order
+  std::vector<SampledSpan> sampled;
+  std::vector<std::string> engine_names;  // [as many as those name]; "" for one without a name
   Totals mini_batch_totals;
 
   size_t sequences() const { return cu_seqlens.empty() ? 0 : cu_seqlens.size() - 1; }

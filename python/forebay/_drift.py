@@ -61,6 +61,8 @@ def drift_parts(
     Arrays of [T], or of the padded tokens; with `predicting` row t is of token t + 1, as is loss_mask. Raises KeyError
     for a micro-batch that was fetched without logprobs or loss_mask, and ValueError for rows that do not fit.
     """
+    if mb._layout.context is not None:
+        raise ValueError("the micro-batch is a share of the tokens (context): drift is reported of whole sequences")
     count = mb.num_tokens
     trainer = _rows("logprobs", logprobs, mb)
     bounds = mb.cu_seqlens.astype(np.int64)
@@ -99,15 +101,15 @@ def _sampled(
     layout = mb._layout
     names = [*layout.engine_names, ""]
     counts = np.zeros(len(mb), np.int64)
-    counts[: len(layout.span_counts)] = layout.span_counts
+    counts[: len(layout.sampled_counts)] = layout.sampled_counts
     whole = counts == 0  # one version throughout, by an engine without a name
     spans = np.repeat(np.arange(len(mb)), np.maximum(counts, 1))
     starts, versions = bounds[spans], mb.versions[spans]
     engines = np.full(len(spans), len(names) - 1, np.int64)
     known = ~whole[spans]
-    starts[known] += np.array(layout.span_offsets, np.int64)
-    versions[known] = np.array(layout.span_versions, np.int64)
-    engines[known] = np.array(layout.span_engines, np.int64)
+    starts[known] += np.array(layout.sampled_offsets, np.int64)
+    versions[known] = np.array(layout.sampled_versions, np.int64)
+    engines[known] = np.array(layout.sampled_engines, np.int64)
     span = np.searchsorted(starts, tokens, "right") - 1
     return np.maximum(train_version - versions[span], 0), engines[span], names
 

@@ -29,10 +29,10 @@ def micro_batch(lengths, versions, spans=None, engines=(), seed=0, padding=0, dt
         padded_tokens=count + padding,
         versions=versions,
         engine_names=engines,
-        span_counts=[len(of) for of in spans or ()],
-        span_offsets=[offset for of in spans or () for offset, _, _ in of],
-        span_versions=[version for of in spans or () for _, version, _ in of],
-        span_engines=[engine for of in spans or () for _, _, engine in of],
+        sampled_counts=[len(of) for of in spans or ()],
+        sampled_offsets=[offset for of in spans or () for offset, _, _ in of],
+        sampled_versions=[version for of in spans or () for _, version, _ in of],
+        sampled_engines=[engine for of in spans or () for _, _, engine in of],
     )
     logprobs = -rng.random(count + padding, np.float32)
     if dtype == "bfloat16":
@@ -164,7 +164,7 @@ def trainers_logprobs(mb, rng):
     out = mb.logprobs + rng.normal(0, 0.02, len(mb.logprobs)).astype(np.float32)
     names = mb._layout.engine_names
     for s in range(len(mb)):
-        (engine,) = mb._layout.span_engines[s : s + 1]
+        (engine,) = mb._layout.sampled_engines[s : s + 1]
         if names[engine] == DRIFTED:
             out[mb.cu_seqlens[s] : mb.cu_seqlens[s + 1]] -= 0.5
     return out
@@ -180,7 +180,7 @@ def test_an_engine_that_drifted_is_named(run):
             logprobs = trainers_logprobs(mb, rng)
             for s in range(len(mb)):
                 rows = slice(mb.cu_seqlens[s] + 50, mb.cu_seqlens[s + 1])
-                name = mb._layout.engine_names[mb._layout.span_engines[s]]
+                name = mb._layout.engine_names[mb._layout.sampled_engines[s]]
                 expected[name] += (logprobs[rows].astype(float) - mb.logprobs[rows].astype(float)).tolist()
             assert step.report(mb, logprobs, reference=logprobs - np.float32(0.1))
             assert not step.report(mb, logprobs)  # again, as a peer would

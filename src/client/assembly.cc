@@ -60,6 +60,10 @@ absl::Status Check(const v1::MicroBatchLayout& layout) {
     return absl::InternalError("a layout's cu_seqlens do not rise from 0");
   }
   if (absl::Status spans = CheckSpans(layout); !spans.ok()) return spans;
+  const int sampled = layout.sampled_offsets_size();
+  if (layout.sampled_versions_size() != sampled || layout.sampled_engines_size() != sampled) {
+    return absl::InternalError("what was sampled is not parallel in a layout");
+  }
   if (layout.padded_tokens() > std::numeric_limits<int32_t>::max()) {
     return absl::InternalError(
         absl::StrCat("a layout's padded_tokens are ", layout.padded_tokens()));
@@ -107,16 +111,16 @@ absl::Status Assembly::Begin(const std::string& encoded) {
     const bool named = source < static_cast<uint32_t>(layout.source_names_size());
     batch_.sources.push_back(named ? layout.source_names(static_cast<int>(source)) : "");
   }
-  Copy(layout.span_counts(), &batch_.span_counts);
-  const int spans = layout.span_offsets_size();
-  if (layout.span_versions_size() != spans || layout.span_engines_size() != spans) {
-    return absl::InternalError("the spans of a micro-batch's layout are not parallel");
-  }
-  for (int i = 0; i < spans; ++i) {
-    batch_.spans.push_back(
-        {layout.span_offsets(i), layout.span_versions(i), layout.span_engines(i)});
+  Copy(layout.sampled_counts(), &batch_.sampled_counts);
+  for (int i = 0; i < layout.sampled_offsets_size(); ++i) {
+    batch_.sampled.push_back(
+        {layout.sampled_offsets(i), layout.sampled_versions(i), layout.sampled_engines(i)});
   }
   batch_.engine_names = {layout.engine_names().begin(), layout.engine_names().end()};
+  return FindPlaces(layout);
+}
+
+absl::Status Assembly::FindPlaces(const v1::MicroBatchLayout& layout) {
   size_t own = 0;
   for (const auto& column : layout.columns()) {
     bytes_ += column.bytes();

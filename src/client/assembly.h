@@ -12,6 +12,10 @@
 #include "client/fetch_frame.h"
 #include "forebay/micro_batch.h"
 
+namespace forebay::v1 {
+class MicroBatchLayout;
+}
+
 namespace forebay::client {
 
 class Assembly {
@@ -26,6 +30,7 @@ class Assembly {
 
  private:
   absl::Status Begin(const std::string& layout);
+  absl::Status FindPlaces(const v1::MicroBatchLayout& layout);
 
   const FetchSpec* spec_;
   MicroBatch batch_;

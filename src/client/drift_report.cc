@@ -60,6 +60,11 @@ class Maker {
       : batch_(batch), logprobs_(logprobs), train_version_(train_version) {}
 
   absl::StatusOr<DriftReport> Make() {
+    if (!batch_.spans.empty()) {
+      return absl::InvalidArgumentError(
+          "context: the micro-batch is a share of the tokens; drift is reported of whole "
+          "sequences");
+    }
     const FetchedColumn* mask = batch_.Find("loss_mask");
     const FetchedColumn* engine = batch_.Find("logprobs");
     if (mask == nullptr || engine == nullptr) {
@@ -87,11 +92,11 @@ class Maker {
     report_.engine_names = batch_.engine_names;
     size_t span = 0;
     for (uint32_t s = 0; s < batch_.sequences(); ++s) {
-      const size_t count = s < batch_.span_counts.size() ? batch_.span_counts[s] : 0;
-      if (count > batch_.spans.size() - span) {
+      const size_t count = s < batch_.sampled_counts.size() ? batch_.sampled_counts[s] : 0;
+      if (count > batch_.sampled.size() - span) {
         return absl::InternalError("a micro-batch has fewer spans than its sequences say");
       }
-      Sequence(s, {batch_.spans.data() + span, count}, mask->bytes, engines);
+      Sequence(s, {batch_.sampled.data() + span, count}, mask->bytes, engines);
       span += count;
     }
     return std::move(report_);

@@ -213,10 +213,10 @@ class MicroBatchLayout(Message):
     spans: Repeated[TokenSpan] = messages(21, lambda: TokenSpan)
     whole_cu_seqlens: Repeated[int] = repeated(22, "int32")
     whole_padded_tokens: int = uint64(23)
-    span_counts: Repeated[int] = repeated(30, "uint32")
-    span_offsets: Repeated[int] = repeated(31, "uint32")
-    span_versions: Repeated[int] = repeated(32, "uint32")
-    span_engines: Repeated[int] = repeated(33, "uint32")
+    sampled_counts: Repeated[int] = repeated(30, "uint32")
+    sampled_offsets: Repeated[int] = repeated(31, "uint32")
+    sampled_versions: Repeated[int] = repeated(32, "uint32")
+    sampled_engines: Repeated[int] = repeated(33, "uint32")
     engine_names: Repeated[str] = repeated(34, "string")
 
 

@@ -483,7 +483,7 @@ void Planner::AddSlots() {
       ++source;
     }
     message_.add_sources(source);
-    const auto index = static_cast<size_t>(message_.span_counts_size());
+    const auto index = static_cast<size_t>(message_.sampled_counts_size());
     spans.Add(header(index), slot.sequence, slot.version);
   }
   for (const auto& [id, name] : view_.sources) message_.add_source_names(name);

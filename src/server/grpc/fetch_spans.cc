@@ -38,11 +38,11 @@ void SpanWriter::Add(const codec::RolloutHeader& header, uint32_t index, uint32_
     const uint32_t engine = EngineIndex(within ? turns_[turn].engine : header.engine);
     if (spans > 0 && of_version == last_version && engine == last_engine) continue;
     ++spans;
-    layout_.add_span_offsets(offset);
-    layout_.add_span_versions(last_version = of_version);
-    layout_.add_span_engines(last_engine = engine);
+    layout_.add_sampled_offsets(offset);
+    layout_.add_sampled_versions(last_version = of_version);
+    layout_.add_sampled_engines(last_engine = engine);
   }
-  layout_.add_span_counts(spans);
+  layout_.add_sampled_counts(spans);
 }
 
 }  // namespace forebay::server

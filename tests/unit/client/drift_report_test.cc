@@ -41,8 +41,8 @@ class DriftOfMicroBatch : public ::testing::Test {
 };
 
 TEST_F(DriftOfMicroBatch, IsBySequenceLagAndEngine) {
-  batch.span_counts = {2, 0};
-  batch.spans = {{0, 4, 0}, {3, 5, 1}};
+  batch.sampled_counts = {2, 0};
+  batch.sampled = {{0, 4, 0}, {3, 5, 1}};
   batch.engine_names = {"a", "b"};
   const DriftReport report = Make({.trainer = trainer});
   EXPECT_EQ(report.engine_names, (std::vector<std::string>{"a", "b", ""}));

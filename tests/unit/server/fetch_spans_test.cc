@@ -14,9 +14,9 @@ using Spans = std::vector<std::tuple<uint32_t, uint32_t, std::string>>;  // offs
 
 Spans SpansOf(const v1::MicroBatchLayout& layout) {
   Spans spans;
-  for (int i = 0; i < layout.span_offsets_size(); ++i) {
-    spans.emplace_back(layout.span_offsets(i), layout.span_versions(i),
-                       layout.engine_names(static_cast<int>(layout.span_engines(i))));
+  for (int i = 0; i < layout.sampled_offsets_size(); ++i) {
+    spans.emplace_back(layout.sampled_offsets(i), layout.sampled_versions(i),
+                       layout.engine_names(static_cast<int>(layout.sampled_engines(i))));
   }
   return spans;
 }
@@ -37,8 +37,8 @@ codec::RolloutHeader Header(std::vector<codec::HeaderVersionRun> runs,
 Spans SpansOf(const codec::RolloutHeader& header, uint32_t version = 9) {
   v1::MicroBatchLayout layout;
   SpanWriter(&layout).Add(header, 0, version);
-  EXPECT_EQ(layout.span_counts_size(), 1);
-  EXPECT_EQ(layout.span_counts(0), static_cast<uint32_t>(layout.span_offsets_size()));
+  EXPECT_EQ(layout.sampled_counts_size(), 1);
+  EXPECT_EQ(layout.sampled_counts(0), static_cast<uint32_t>(layout.sampled_offsets_size()));
   return SpansOf(layout);
 }
 
@@ -71,8 +71,8 @@ TEST(SpanWriter, NamesEachEngineOnce) {
   writer.Add(first, 0, 3);
   EXPECT_EQ(layout.engine_names_size(), 2);
   EXPECT_EQ(SpansOf(layout), (Spans{{0, 1, "a"}, {0, 2, "a"}, {10, 2, "b"}, {0, 3, "a"}}));
-  EXPECT_EQ(layout.span_counts(0), 1u);
-  EXPECT_EQ(layout.span_counts(1), 2u);
+  EXPECT_EQ(layout.sampled_counts(0), 1u);
+  EXPECT_EQ(layout.sampled_counts(1), 2u);
 }
 
 }  // namespace
