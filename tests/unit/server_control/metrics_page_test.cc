@@ -16,6 +16,7 @@ using ::testing::HasSubstr;
 
 Observation Busy() {
   Observation seen;
+  seen.drift.table.lags[1].tokens = 1;
   SourceFacts source;
   source.name = "ma\"th";
   source.counters.assignments = 12;
