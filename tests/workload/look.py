@@ -234,7 +234,7 @@ class Look:
         }
         places = sorted(sealed.digests)
         wanted = [[*columns, "old_logprobs"] if place in sealed.put else columns for place in places]
-        for mb in fetcher.fetch(requests_of(template, places, wanted), 60.0):
+        for mb in fetcher.fetch(requests_of(template, places, wanted, {}), 60.0):
             place = (mb.mini_batch, mb.index)
             where = f"micro-batch {place} of step {sealed.number}"
             self._check("refetched_bytes", digest(mb) == sealed.digests[place], f"{where} has other bytes than before")
