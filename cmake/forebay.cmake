@@ -38,7 +38,8 @@ if(FOREBAY_ASAN)
   # GCC 12 sees uninitialised memory where AddressSanitizer's instrumentation hides the initialisation.
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
     -Wno-maybe-uninitialized)
-  add_link_options(-fsanitize=address,undefined)
+  # mold 1.10 lays out some programs so that the loader cannot protect what is relocated: they do not start.
+  add_link_options(-fsanitize=address,undefined -Wl,-z,norelro)
 endif()
 if(FOREBAY_TSAN)
   # Warnings: as above. The macro that tells of the sanitizer makes protobuf's maps larger than those of Debian's library, which
