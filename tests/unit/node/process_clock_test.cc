@@ -13,6 +13,8 @@ namespace forebay::node {
 namespace {
 
 TEST(ProcessClock, AStandstillDoesNotCountAndTimeNeverStepsBack) {
+  // Its input is real time. Longer sleeps than asked for, wherever they fall, count less still: the
+  // bound below holds all the same.
   ProcessClock::Tick();
   // Later than the last tick, as most are who ask.
   std::this_thread::sleep_for(std::chrono::milliseconds(20));  // poll: nothing; time passes
