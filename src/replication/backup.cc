@@ -140,11 +140,12 @@ void Replica::Campaign(uint64_t now_ms) {
 }
 
 // In sync before the log was cut. What is missing may be what was torn, or what was acknowledged;
-// so every other member must have said that it was cut too and has no more, or is lost.
+// so every other member must have said that it was cut too and has no more, or is lost. What is not
+// synced here does not count: a crash would take it, and what it lacks then would not be seen.
 bool Replica::MayLeadFromCutLog(uint64_t now_ms) const {
   const Incarnation counted = configuration_.incarnation(self_.node);
   if (!configuration_.InSync(self_.node) || counted >= self_.incarnation ||
-      counted < self_.kept_since)
+      counted < self_.kept_since || synced_ < log_.last().position)
     return false;
   for (const NodeId node : configuration_.in_sync) {
     if (node == self_.node) continue;

@@ -266,6 +266,15 @@ TEST(CutLog, LeadsWhenAllOthersWereCutTooOrAreLost) {
   EXPECT_TRUE(h.output.roles[0].from_cut_log);
 }
 
+TEST(CutLog, LeadsWithWhatIsSyncedAlone) {
+  Harness h = Cut();
+  h.Hear(kTwo, 1, From(At(1, 3), {Of(1, "c")}, 0, 1));
+  const Hello less{Incarnation(1), At(1, 3)};
+  EXPECT_FALSE(TakesOver(h, less, 2, less, 2));
+  h.SyncAll();
+  EXPECT_TRUE(TakesOver(h, less, 2, less, 2));
+}
+
 // --- Snapshots ---
 
 TEST(Backup, GoesOnFromASnapshot) {
