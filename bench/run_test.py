@@ -164,11 +164,12 @@ def test_the_dearer_follower_of_each_round_is_held_to_the_daemon_alone():
 
 
 def test_the_rate_of_catching_up_counts_from_when_the_node_listens():
-    away = {"seconds": 3.0, "start_seconds": 1.0, "entries": 1000.0, "bytes": 80e6, "leader_cpu_s": 0.1, "node_cpu_s": 0.2,
-            "disk_mb_per_s": 400.0, "link_mb_per_s": 100.0, "command": "assign"}
+    away = {"seconds": 3.0, "start_seconds": 1.0, "entries": 1000.0, "ops": 4000.0, "load_ops_per_s": 500.0, "bytes": 80e6,
+            "leader_cpu_s": 0.1, "node_cpu_s": 0.2, "disk_mb_per_s": 400.0, "link_mb_per_s": 100.0, "command": "assign"}
     result = CatchUp("catch_up_log", operations=1, by_snapshot=False).figure([away])
     assert (result.value, result.limit, result.ratio) == (pytest.approx(40.0), 100.0, pytest.approx(0.4))
     assert result.details["entries_per_s"] == pytest.approx(500.0)
+    assert (result.details["ops_per_s"], result.details["load_ops_per_s"]) == (pytest.approx(2000.0), 500.0)
     assert result.met is None
 
 

@@ -1,5 +1,5 @@
 // An array in chunks of which a snapshot takes a look in almost no time, whatever its size: a chunk
-// is copied when it is to change while the snapshot still needs it.
+// is copied when it is to change while a snapshot still needs it, once for all that do.
 //
 // Growing never moves what is there. New elements are value-initialised. Not thread-safe, but for
 // what a Piece reads (snapshot_parts.h). Indexes are not checked: callers stay below size().
@@ -33,14 +33,13 @@ class CopyOnWriteArray {
   CopyOnWriteArray(CopyOnWriteArray&& other) noexcept { *this = std::move(other); }
   CopyOnWriteArray& operator=(CopyOnWriteArray&& other) noexcept {
     FOREBAY_CHECK(!other.held());
-    LeaveToSnapshot();
-    frozen_ = nullptr;
+    LeaveToSnapshots();
     chunks_ = std::exchange(other.chunks_, {});
     writable_ = std::exchange(other.writable_, {});
     size_ = std::exchange(other.size_, 0);
     return *this;
   }
-  ~CopyOnWriteArray() { LeaveToSnapshot(); }
+  ~CopyOnWriteArray() { LeaveToSnapshots(); }
 
   size_t size() const { return size_; }
   const T& operator[](size_t i) const { return chunks_[i / kChunkSize][i % kChunkSize]; }
@@ -60,17 +59,18 @@ class CopyOnWriteArray {
   }
 
   // Writes all elements in order, as they are now, by encode(writer, std::span<const T>): at once,
-  // or later if the writer is that of Parts. One at a time.
+  // or later if the writer is that of Parts. Several may be under way.
   template <class Encode>
   void Snapshot(Writer& writer, Encode encode) const {
     if (writer.later() == nullptr) {
       for (size_t c = 0; c < chunks_.size(); ++c) encode(writer, Elements(chunks_[c], c, size_));
       return;
     }
-    FOREBAY_CHECK(!held());
-    frozen_ = std::make_shared<Frozen>(&chunks_, writer.later()->copies());
+    std::erase_if(frozen_, [](const auto& frozen) { return frozen->over(); });
+    frozen_.push_back(std::make_shared<Frozen>(&chunks_, writer.later()->copies()));
     std::ranges::fill(writable_, nullptr);
-    writer.later()->Add(std::make_unique<ArrayPart<Encode>>(frozen_, size_, std::move(encode)));
+    writer.later()->Add(
+        std::make_unique<ArrayPart<Encode>>(frozen_.back(), size_, std::move(encode)));
   }
 
   size_t memory_bytes() const {
@@ -89,7 +89,9 @@ class CopyOnWriteArray {
   struct Frozen {
     Frozen(const std::vector<Chunk>* chunks, std::shared_ptr<CopyCount> count)
         : in_array(chunks), end(chunks->size()), copies(std::move(count)) {}
-    bool Needs(size_t c) const { return c >= done && c < end; }
+    bool over() const { return done == end; }
+    // Unless it has what was there already.
+    bool Needs(size_t c) const { return c >= done && c < end && !copied.contains(c); }
     const Chunk& AsItWas(size_t c) const {
       const auto copy = copied.find(c);
       return copy != copied.end() ? copy->second : (*in_array)[c];
@@ -141,31 +143,36 @@ class CopyOnWriteArray {
     return {chunk.get(), std::min(kChunkSize, size - number * kChunkSize)};
   }
 
-  bool held() const { return frozen_ != nullptr && frozen_->done < frozen_->end; }
+  bool held() const {
+    return !std::ranges::all_of(frozen_, [](const auto& frozen) { return frozen->over(); });
+  }
 
   // What may be written from now on in place of chunk `c`.
   T* Thaw(size_t c) {
-    if (frozen_->Needs(c)) {
-      Chunk copy = NewChunk();
-      std::copy_n(chunks_[c].get(), kChunkSize, copy.get());
-      frozen_->copied[c] = std::exchange(chunks_[c], std::move(copy));
-      frozen_->copies->bytes += kChunkSize * sizeof(T);
+    Chunk before;
+    for (const auto& frozen : frozen_) {
+      if (!frozen->Needs(c)) continue;
+      if (before == nullptr) {
+        before = std::exchange(chunks_[c], NewChunk());
+        std::copy_n(before.get(), kChunkSize, chunks_[c].get());
+        frozen->copies->bytes += kChunkSize * sizeof(T);
+      }
+      frozen->copied[c] = before;
     }
     return writable_[c] = chunks_[c].get();
   }
 
   // Before the array goes.
-  void LeaveToSnapshot() {
-    if (!held()) return;
-    for (size_t c = frozen_->done; c < frozen_->end; ++c) {
-      frozen_->copied.try_emplace(c, std::move(chunks_[c]));
+  void LeaveToSnapshots() {
+    for (const auto& frozen : std::exchange(frozen_, {})) {
+      for (size_t c = frozen->done; c < frozen->end; ++c) frozen->copied.try_emplace(c, chunks_[c]);
     }
   }
 
   std::vector<Chunk> chunks_;
   mutable std::vector<T*> writable_;  // the same; null: first look whether a snapshot needs it
   size_t size_ = 0;
-  mutable std::shared_ptr<Frozen> frozen_;  // of the last snapshot
+  mutable std::vector<std::shared_ptr<Frozen>> frozen_;  // of snapshots, those that are over too
 };
 
 }  // namespace forebay::codec

@@ -144,6 +144,8 @@ void MachineReplica::Do(replication::Output output) {
       leader_.owner.post([send = leader_.send_snapshot, to] { send(to); });
     } else if (!handed_over_) {
       SendOwnSnapshot(to);
+    } else {
+      replica_->OnSnapshotEnded(to);  // the state is on its way to who leads
     }
   }
   for (const replication::Swap& swap : output.swaps) {

@@ -110,7 +110,8 @@ class MachineReplica : public std::enable_shared_from_this<MachineReplica> {
   // Whose loop has the state from now on.
   struct Leader {
     LogOwner owner;
-    // Within the owner's loop: a snapshot of the state for a peer is wanted.
+    // Within the owner's loop: a snapshot of the state for a peer is wanted. OnSnapshotEnded
+    // follows.
     std::function<void(cluster::NodeId)> send_snapshot;
   };
   // Takes the state from the replica, which serves: where it is. Blocks. Unavailable if the replica
@@ -126,6 +127,7 @@ class MachineReplica : public std::enable_shared_from_this<MachineReplica> {
   void AskPlace(LogPosition position,
                 absl::AnyInvocable<void(replication::LogPlace, LogPosition record)> done);
   void OnSnapshotTaken(LogPosition keep_from, LogPosition record, LogPosition position);
+  void OnSnapshotEnded(cluster::NodeId to);  // see replication::Replica
   bool WantsSnapshot();
   // Of a state that follows: proposed by whom it serves, and told when it is applied.
   using OnApplied = absl::AnyInvocable<void(absl::Status)>;

@@ -79,12 +79,18 @@ void MachineReplica::TakeSnapshot() {
 
 // Of a state that is here: the pieces are made in the loop, and encoded by the transport.
 void MachineReplica::SendOwnSnapshot(cluster::NodeId to) {
-  if (applied_ == LogPosition()) return;
+  if (applied_ == LogPosition()) return replica_->OnSnapshotEnded(to);
   const LogPlace base{replica_->log().EpochAt(applied_), applied_};
   auto parts = std::make_shared<codec::Parts>();
   state_->Snapshot(parts->writer());
-  SendParts(ports_.peers, to, name(), EncodeSnapshotHead(base), std::move(parts),
-            [serial = serial_](auto work) { serial->Post(std::move(work)); });
+  SendParts(
+      ports_.peers, to, name(), EncodeSnapshotHead(base), std::move(parts),
+      [serial = serial_](auto work) { serial->Post(std::move(work)); },
+      [self = shared_from_this(), to] { self->OnSnapshotEnded(to); });
+}
+
+void MachineReplica::OnSnapshotEnded(cluster::NodeId to) {
+  InLoop([to](MachineReplica& self) { self.replica_->OnSnapshotEnded(to); });
 }
 
 class MachineReplica::Receiver final : public SnapshotReceiver {

@@ -92,14 +92,15 @@ void LeadingLog::Answer(const absl::StatusOr<SnapshotPlace>& place) {
 }
 
 void LeadingLog::Send(cluster::NodeId to) {
-  if (ended_) return;
+  if (ended_) return replica_->OnSnapshotEnded(to);
   auto parts = std::make_shared<codec::Parts>();
   snapshot_state_(parts->writer());
   replica_->AskPlace(applied_, [self = shared_from_this(), to, parts](replication::LogPlace base,
                                                                       LogPosition) mutable {
     self->owner_.post([self, to, base, parts = std::move(parts)]() mutable {
       SendParts(self->replica_->ports().peers, to, self->replica_->name(), EncodeSnapshotHead(base),
-                std::move(parts), self->owner_.post);
+                std::move(parts), self->owner_.post,
+                [replica = self->replica_, to] { replica->OnSnapshotEnded(to); });
     });
   });
 }

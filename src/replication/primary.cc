@@ -87,7 +87,9 @@ void Replica::SendEntries(NodeId to, Peer& peer, uint64_t now_ms) {
   bool sent = false;
   if (peer.next.value - 1 < log_.base().position.value) {
     // What was proposed before it was asked for may be sent after it.
-    if (peer.snapshot_ms == 0 || now_ms >= peer.snapshot_ms + options_.snapshot_retry_ms) {
+    if (!peer.snapshot_on_way &&
+        (peer.snapshot_ms == 0 || now_ms >= peer.snapshot_ms + options_.snapshot_retry_ms)) {
+      peer.snapshot_on_way = true;
       peer.snapshot_ms = now_ms;
       peer.snapshot_at = applied_;
       output_.snapshots.push_back(to);
@@ -113,6 +115,11 @@ void Replica::SendEntries(NodeId to, Peer& peer, uint64_t now_ms) {
     peer.next = LogPosition(to_send.value + 1);
   }
   if (!sent) SendAppend(to, peer, {});
+}
+
+void Replica::OnSnapshotEnded(NodeId to) {
+  const auto found = peers_.find(to);
+  if (found != peers_.end()) found->second.snapshot_on_way = false;
 }
 
 void Replica::OnAppended(NodeId from, Incarnation incarnation, const Appended& answer,

@@ -43,6 +43,8 @@ class Replica {
   void OnApplied(LogPosition position, std::optional<uint64_t> hash);
   // A snapshot of a peer, which WantsSnapshot, is durable here, and the state is the snapshot's.
   void OnSnapshotInstalled(LogPlace base, uint64_t now_ms);
+  // The peer took the snapshot that was asked for, or not; until then no other one is asked for.
+  void OnSnapshotEnded(NodeId to);
   void OnTick(uint64_t now_ms);
 
   // Of the serving primary: the command's position, before it is committed. UNAVAILABLE: not here,
@@ -92,9 +94,10 @@ class Replica {
     bool matched = false;          // until then one message at a time
     uint64_t leaves_until_ms = 0;  // has said that its process ends; then it may be back
     uint64_t heard_ms = 0;
-    uint64_t moved_ms = 0;  // when it was not behind, or came closer
-    uint64_t snapshot_ms = 0;
-    LogPosition snapshot_at;  // of the last one that was asked for
+    uint64_t moved_ms = 0;     // when it was not behind, or came closer
+    uint64_t snapshot_ms = 0;  // when the last one was asked for
+    LogPosition snapshot_at;   // of that
+    bool snapshot_on_way = false;
   };
   // A compare-and-swap that was asked for and is not known to be impossible yet.
   struct Pending {

@@ -9,7 +9,7 @@ namespace forebay::cluster_simulation {
 namespace {
 
 constexpr uint64_t kReadMs = 1'000;  // a watch that says nothing is not believed for longer
-constexpr uint64_t kSnapshotMs = 30;
+constexpr uint64_t kSnapshotMs = 30, kSlowSnapshotMs = 6'000;
 
 }  // namespace
 
@@ -169,16 +169,19 @@ void Node::OnSnapshot(uint32_t machine, replication::LogPlace base, const std::s
 }
 
 void Node::SendSnapshot(Hosted& hosted, NodeId to) {
-  if (hosted.applied == LogPosition()) return;
+  if (hosted.applied == LogPosition()) return hosted.replica->OnSnapshotEnded(to);
   world_.stats.Count(Fault::kSnapshotSent);
   const replication::LogPlace base{hosted.replica->log().EpochAt(hosted.applied), hosted.applied};
-  const auto deliver = [this, machine = hosted.machine, to, base,
+  const auto deliver = [this, life = life_, &hosted, machine = hosted.machine, to, base,
                         state = hosted.state->Snapshot()] {
+    if (life != life_) return;
+    Run([&hosted, to] { hosted.replica->OnSnapshotEnded(to); });
     world_.network.Deliver(id_, to, [this, machine, to, base, state] {
       world_.nodes[to.value - 1]->OnSnapshot(machine, base, state);
     });
   };
-  world_.queue.After(world_.dice.Between(1, kSnapshotMs), deliver);
+  const uint64_t most_ms = world_.dice.OneIn(10) ? kSlowSnapshotMs : kSnapshotMs;
+  world_.queue.After(world_.dice.Between(1, most_ms), deliver);
 }
 
 void Node::SaveSnapshot(Hosted& hosted) {

@@ -141,27 +141,56 @@ TEST(CopyOnWriteArray, SmallValuesAroundItKeepTheirPlaces) {
   EXPECT_EQ(Rest(parts), plain);
 }
 
+TEST(CopyOnWriteArray, AChunkIsCopiedOnceForAllThatNeedIt) {
+  Array array = Filled(3 * kChunk);
+  const std::string first = Now(array);
+  const auto one = Begin(array);
+  array[0].value = 100;
+  const std::string second = Now(array);
+  const auto two = Begin(array);
+  array[0].value = 101;
+  array[kChunk].value = 102;
+  EXPECT_EQ(one->copies()->bytes + two->copies()->bytes, 3 * kChunkBytes);
+  EXPECT_EQ(Rest(*two), second);
+  array[2 * kChunk].value = 103;
+  EXPECT_EQ(Rest(*one), first);
+}
+
+TEST(CopyOnWriteArray, SeveralSnapshotsOutliveTheirArray) {
+  std::optional<Array> array = Filled(3 * kChunk);
+  const std::string first = Now(*array);
+  const auto one = Begin(*array);
+  (*array)[kChunk].value = 100;
+  const std::string second = Now(*array);
+  const auto two = Begin(*array);
+  array.reset();
+  EXPECT_EQ(Rest(*one), first);
+  EXPECT_EQ(Rest(*two), second);
+}
+
 TEST(CopyOnWriteArray, RandomChangesWhileItIsWritten) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     Prng prng(seed);
     Array array;
-    std::unique_ptr<Parts> parts;
-    std::string written, expected;
+    struct Look {
+      std::unique_ptr<Parts> parts;
+      std::string written, expected;
+    };
+    std::vector<Look> looks;  // at once
     int finished = 0;
-    for (int i = 0; i < 300; ++i) {
+    for (int i = 0; i < 600; ++i) {
       if (array.size() == 0 || prng.Below(4) == 0) array.Append().value = prng.Below(1000);
       array[prng.Below(array.size())].value = prng.Below(1000);
-      if (parts == nullptr) {
-        if (prng.Below(4) != 0) continue;
-        expected = Now(array);
-        written.clear();
-        parts = Begin(array);
-      } else if (Piece piece = parts->Next()) {
+      if (looks.size() < 3 && prng.Below(4) == 0) looks.push_back({Begin(array), "", Now(array)});
+      if (looks.empty()) continue;
+      Look& look = looks[prng.Below(looks.size())];
+      if (Piece piece = look.parts->Next()) {
         array[prng.Below(array.size())].value = prng.Below(1000);
-        piece(&written);
+        piece(&look.written);
       } else {
-        ASSERT_EQ(written, expected) << "seed " << seed;
-        parts = nullptr;
+        ASSERT_EQ(look.written, look.expected) << "seed " << seed;
+        std::swap(look, looks.back());
+        looks.pop_back();
         ++finished;
       }
     }

@@ -257,6 +257,24 @@ TEST(Primary, AsksForASnapshotForAPeerThatLacksWhatIsNotKept) {
   EXPECT_EQ(h.output.snapshots[0], kThree);
   h.Hear(kThree, 1, Appended{false, LogPosition(0), LogPosition(0)});
   EXPECT_TRUE(h.output.snapshots.empty());  // it is on its way
+  const auto says_so_for = [&h](uint64_t ms) {
+    size_t asked = 0;
+    for (uint64_t passed = 0; passed < ms; passed += 100) {
+      h.Tick();
+      asked += h.output.snapshots.size();
+      h.Acknowledge(kTwo, h.replica.log().last().position.value);
+      asked += h.output.snapshots.size();
+      h.Hear(kThree, 1, Appended{false, LogPosition(0), LogPosition(0)});
+      asked += h.output.snapshots.size();
+    }
+    return asked;
+  };
+  EXPECT_EQ(says_so_for(10 * options.snapshot_retry_ms), 0u);  // however long it takes
+  h.replica.OnSnapshotEnded(kThree);
+  EXPECT_EQ(says_so_for(options.heartbeat_ms), 1u);
+  h.replica.OnSnapshotEnded(kThree);
+  EXPECT_EQ(says_so_for(options.snapshot_retry_ms / 2), 0u);  // it was asked for just now
+  EXPECT_EQ(says_so_for(10 * options.snapshot_retry_ms), 1u);
 }
 
 TEST(Primary, KeepsWhatAPeerLacksThatWasHeardSinceTheLastTick) {
