@@ -12,6 +12,7 @@ struct Mutations {
   bool ignore_generations = false;  // calls of trainers that were replaced
   bool replan_in_place = false;     // an open step packed anew without a new revision
   bool keep_damaged = false;        // a lost rollout that its step gives back is ready again
+  bool trust_reads = false;         // what the store reads back is served unchecked
 };
 
 }  // namespace forebay

@@ -82,10 +82,4 @@ class Parts {
   const std::shared_ptr<CopyCount> copies_ = std::make_shared<CopyCount>();
 };
 
-// Writer::Bytes for much: copied once, where appending would move what was written before as well.
-inline void WriteMany(Writer& writer, const void* data, size_t size) {
-  if (writer.later() == nullptr) return writer.Bytes(data, size);
-  writer.later()->Add(std::string(static_cast<const char*>(data), size));
-}
-
 }  // namespace forebay::codec

@@ -94,19 +94,23 @@ void Print(const v1::GetStatusResponse& s, const v1::ClusterView* view, std::ost
   for (const std::string& wait : s.waits()) line("waits", wait);
 }
 
+struct Seen {
+  std::string address;  // where the node that tells was asked
+  v1::ClusterView view;
+};
+
 // Of the node that leads; the node that was asked says which one that is. Without one the answer
 // says so.
-absl::StatusOr<v1::GetStatusResponse> AskLeader(const Context& context,
-                                                const v1::ClusterView& view) {
+absl::StatusOr<v1::GetStatusResponse> AskLeader(const Context& context, const Seen& seen) {
+  const v1::ClusterView& view = seen.view;
   const v1::ClusterNode* leader = nullptr;
   for (const v1::ClusterNode& node : view.nodes()) {
     if (node.id() == view.leader() && node.id() != 0) leader = &node;
   }
   absl::StatusOr<v1::GetStatusResponse> response = absl::UnavailableError("no node leads");
-  if (leader != nullptr && (leader->id() == view.node() || leader->address().empty())) {
-    response = context.Ask<v1::GetStatusResponse>("GetStatus", v1::GetStatusRequest());
-  } else if (leader != nullptr) {
-    auto client = context.connect(leader->address());
+  if (leader != nullptr) {
+    const bool itself = leader->id() == view.node() || leader->address().empty();
+    auto client = context.connect(itself ? seen.address : leader->address());
     if (!client.ok()) return client.status();
     response = AskService<v1::GetStatusResponse>(client->get(), "AdminService/GetStatus",
                                                  v1::GetStatusRequest(), context.timeout);
@@ -125,31 +129,42 @@ absl::StatusOr<v1::GetStatusResponse> AskLeader(const Context& context,
   return none;
 }
 
-// Of the first node that answers: it tells of itself, whether it leads or not.
-absl::StatusOr<v1::ClusterView> AskView(const Context& context) {
-  absl::StatusOr<v1::ClusterView> view = absl::UnavailableError("no address is given");
-  for (const auto address : absl::StrSplit(context.addresses, ',', absl::SkipEmpty())) {
-    auto client = context.connect(std::string(address));
+// Of the first node that knows who leads, for one that has just begun does not; else of the first
+// that answers. It tells of itself, whether it leads or not.
+absl::StatusOr<Seen> AskView(const Context& context) {
+  absl::StatusOr<Seen> first = absl::UnavailableError("no address is given");
+  for (const auto piece : absl::StrSplit(context.addresses, ',', absl::SkipEmpty())) {
+    const std::string address(piece);
+    auto client = context.connect(address);
     if (!client.ok()) return client.status();
-    view = AskService<v1::ClusterView>(client->get(), "ClusterService/Get", v1::GetClusterRequest(),
-                                       context.timeout);
-    if (!absl::IsUnavailable(view.status()) && !absl::IsDeadlineExceeded(view.status())) break;
+    auto view = AskService<v1::ClusterView>(client->get(), "ClusterService/Get",
+                                            v1::GetClusterRequest(), context.timeout);
+    if (view.ok()) {
+      Seen seen{address, *std::move(view)};
+      if (seen.view.node() == 0 || seen.view.leader() != 0) return seen;
+      if (!first.ok()) first = std::move(seen);
+      continue;
+    }
+    if (!absl::IsUnavailable(view.status()) && !absl::IsDeadlineExceeded(view.status())) {
+      return view.status();
+    }
+    if (!first.ok()) first = view.status();
   }
-  return view;
+  return first;
 }
 
 absl::Status Show(Context& context) {
-  const auto view = AskView(context);
-  if (!view.ok() && !absl::IsUnimplemented(view.status())) return view.status();
-  const bool clustered = view.ok() && view->node() != 0;
+  const auto seen = AskView(context);
+  if (!seen.ok() && !absl::IsUnimplemented(seen.status())) return seen.status();
+  const bool clustered = seen.ok() && seen->view.node() != 0;
   auto response = clustered
-                      ? AskLeader(context, *view)
+                      ? AskLeader(context, *seen)
                       : context.Ask<v1::GetStatusResponse>("GetStatus", v1::GetStatusRequest());
   if (!response.ok()) return response.status();
   if (context.json) {
     *context.out << ToJson(*response) << "\n";
   } else {
-    Print(*response, clustered ? &*view : nullptr, *context.out);
+    Print(*response, clustered ? &seen->view : nullptr, *context.out);
   }
   context.exit_code = ExitCode(response->verdict());
   return absl::OkStatus();

@@ -7,6 +7,8 @@
 #include <functional>
 #include <string>
 
+#include "base/mutations.h"
+
 namespace forebay::storage {
 
 struct SegmentStoreOptions {
@@ -56,6 +58,8 @@ struct SegmentStoreOptions {
   uint64_t read_patience_ms = 60'000;
   uint64_t presence_ms = 10'000;  // between two looks whether the files are there
   uint64_t retry_least_ms = 100, retry_most_ms = 5'000;
+
+  Mutations mutations = {};
 
   std::function<uint64_t()> now_ms;
   // Runs a closure once, that much later, not from within the call; without it nothing is gathered.

@@ -312,10 +312,10 @@ void SegmentReader::RunEnded(const RunRef& run) {
   const auto file = table_->FileOf(run->segment());
   for (RunItem& item : run->items) {
     absl::Status status = run->status;
-    if (status.ok() && !(status = SegmentRun::Check(item)).ok()) {
-      ++item.damaged;
-    } else if (!status.ok()) {
+    if (!status.ok()) {
       ++item.failed;
+    } else if (!options_.mutations.trust_reads && !(status = SegmentRun::Check(item)).ok()) {
+      ++item.damaged;
     }
     if (status.ok()) {
       auto blocks = table_->Install(item.head.id, std::move(item.blocks), run->ahead);

@@ -9,8 +9,12 @@ import sys
 import time
 import types
 import urllib.request
+from concurrent import futures
 
+import grpc
 import pytest
+
+from forebay._messages import cluster as wire
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
@@ -81,8 +85,9 @@ class Cluster:
     def revive(self, node):
         self.nodes[node - 1].start()
 
-    def run(self, *words, at=None, code=0, etcd=False, timeout=30 * SLOWNESS):
-        to = ["--etcd", self.etcd_address] if etcd else ["--address", self.address(at) if at else self.addresses()]
+    def run(self, *words, at=None, to=None, code=0, etcd=False, timeout=30 * SLOWNESS):
+        """`at`: a node; `to`: addresses; without both all nodes that are up are given."""
+        to = ["--etcd", self.etcd_address] if etcd else ["--address", to or (self.address(at) if at else self.addresses())]
         command = [str(BIN / "buffer-ctl"), *to, "--timeout", str(timeout), *map(str, words)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, stdin=subprocess.DEVNULL)
         assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
@@ -180,6 +185,21 @@ def test_any_node_tells_of_the_cluster(cluster):
         assert "can lose 1 node (1 as configured)" in status
     assert any("begins the cluster" in event for event in cluster.events())
     assert "leads, epoch" in cluster.run("events", at=followers[0])
+
+
+def test_status_asks_on_past_a_node_that_knows_no_leader_yet(cluster):
+    just_begun = grpc.server(futures.ThreadPoolExecutor(max_workers=1))
+    view = wire.ClusterView(cluster=1, run=1, revision=1, node=9, nodes=[wire.ClusterNode(id=9)])
+    get = grpc.unary_unary_rpc_method_handler(lambda request, context: view.encode())
+    just_begun.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("forebay.v1.ClusterService", {"Get": get})])
+    alone = f"127.0.0.1:{just_begun.add_insecure_port('127.0.0.1:0')}"
+    just_begun.start()
+    try:
+        status = cluster.run("status", to=f"{alone},{cluster.addresses()}")
+        assert f"node {cluster.leader()} leads" in status
+        assert "no node leads" in cluster.run("status", to=alone, code=20)
+    finally:
+        just_begun.stop(None).wait()
 
 
 def test_a_switchover_goes_where_it_is_told(cluster):

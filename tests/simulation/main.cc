@@ -27,7 +27,7 @@ namespace forebay::simulation {
 namespace {
 
 constexpr uint64_t kTracedEvents = 15;
-constexpr uint64_t kMutationHistoriesMax = 200;
+constexpr uint64_t kMutationHistoriesMax = 2'000;
 
 struct Mutant {
   const char* name;
@@ -45,6 +45,7 @@ constexpr Mutant kMutants[] = {
     {"generation", &Mutations::ignore_generations, "5"},
     {"equal-plan", &Mutations::replan_in_place, "5"},
     {"damage", &Mutations::keep_damaged, "13"},
+    {"checksum", &Mutations::trust_reads, "9"},
     {"sync", nullptr, "2", &HistoryOptions::commit_unsynced},
     {"incarnation", nullptr, "8", &HistoryOptions::one_incarnation},
     {"unlink", nullptr, "10", &HistoryOptions::free_cold},

@@ -83,6 +83,7 @@ void PayloadDisk::Begin() {
   store.gc_grace_ms = dice_.Below(5'000);
   store.write_deadline_ms = dice_.Between(1'000, 10'000);
   store.gather_ms = dice_.Below(5);
+  store.mutations = options_.mutations;
   store.now_ms = [this] { return queue_.now_ms() + recovery_.now_ms(); };
   store.after = [this](uint64_t delay_ms, std::function<void()> work) {
     Later(delay_ms, std::move(work));

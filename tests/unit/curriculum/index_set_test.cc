@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <string>
 
 #include "base/prng.h"
+#include "codec/snapshot_parts.h"
 
 namespace forebay::curriculum {
 namespace {
@@ -48,6 +50,27 @@ TEST(IndexSet, AgreesWithASortedSetWhileItGrows) {
     ASSERT_EQ(set.Contains(from), model.contains(from));
     ASSERT_EQ(set.count(), model.size());
   }
+}
+
+TEST(IndexSet, ASnapshotIsOfItsMomentWhileTheSetGoesOn) {
+  IndexSet set;
+  set.Resize(100'000);
+  for (uint32_t i = 0; i < set.size(); i += 3) set.Insert(i);
+  std::string now, later;
+  codec::Writer writer(&now);
+  set.Snapshot(writer);
+  EXPECT_EQ(now.size(), set.words() * sizeof(uint64_t));
+  codec::Parts parts;
+  set.Snapshot(parts.writer());
+  IndexSet other;
+  other.Resize(set.size());
+  other.Insert(7);
+  set.CopyFrom(other);
+  EXPECT_EQ(set.Next(0), 7u);
+  EXPECT_EQ(set.Next(8), std::nullopt);
+  EXPECT_EQ(set.count(), 1u);
+  while (codec::Piece piece = parts.Next()) piece(&later);
+  EXPECT_EQ(later, now);
 }
 
 }  // namespace
