@@ -13,6 +13,7 @@ struct Mutations {
   bool replan_in_place = false;     // an open step packed anew without a new revision
   bool keep_damaged = false;        // a lost rollout that its step gives back is ready again
   bool trust_reads = false;         // what the store reads back is served unchecked
+  bool expect_all = false;          // by admission, to survive (to compare with, not a fault)
 };
 
 }  // namespace forebay

@@ -37,6 +37,7 @@
 #include "bench/load/script.h"
 #include "bench/load/steady.h"
 #include "bench/load/swarm.h"
+#include "bench/replay/command.h"
 
 ABSL_FLAG(std::string, target, "127.0.0.1:7400", "server, host:port or unix:/path");
 ABSL_FLAG(int, channels, 1, "connections");
@@ -254,8 +255,8 @@ int Main(int argc, char** argv) {
       "buffer-bench SUBCOMMAND [flags]; \"buffer-bench help\" names the subcommands");
   const std::vector<char*> words = absl::ParseCommandLine(argc, argv);
   const std::map<std::string, std::function<absl::Status()>> subcommands = {
-      {"limit", RunLimit}, {"assign", RunAssign},       {"push", RunPush},
-      {"fetch", RunFetch}, {"swarm", RunSwarmOfActors}, {"steady", RunSteady}};
+      {"limit", RunLimit},         {"assign", RunAssign}, {"push", RunPush},    {"fetch", RunFetch},
+      {"swarm", RunSwarmOfActors}, {"steady", RunSteady}, {"replay", RunReplay}};
   if (words.size() == 2 && std::string(words[1]) == "help") {
     for (const auto& [name, run] : subcommands) std::puts(name.c_str());
     return 0;

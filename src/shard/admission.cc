@@ -13,8 +13,11 @@ constexpr double kLimitMax = 9007199254740992.0;  // 2^53: whole numbers in a do
 }  // namespace
 
 Admission::Admission(const curriculum::Curriculum& curriculum, const codec::VersionState& versions,
-                     uint32_t train_floor)
-    : curriculum_(curriculum), versions_(versions), train_floor_(train_floor) {
+                     uint32_t train_floor, bool expect_all)
+    : curriculum_(curriculum),
+      versions_(versions),
+      train_floor_(train_floor),
+      expect_all_(expect_all) {
   for (const auto& source : curriculum_.sources()) {
     if (!MayBegin(*source)) continue;
     all_ += source->settings().weight;
@@ -44,8 +47,9 @@ uint64_t Admission::Limit(const curriculum::Source& source, double weights) cons
   const double share =
       std::max(weights > 0 ? settings.weight / weights : 0, settings.minimum_share);
   const uint32_t lag = settings.max_lag / std::max(versions_.numbers_per_version, 1u);
-  const double limit = std::ceil((lag + 1.0) * per_version * share / source.survival() /
-                                 std::max(versions_.shards, 1u));
+  const double survival = expect_all_ ? 1 : source.survival();
+  const double limit =
+      std::ceil((lag + 1.0) * per_version * share / survival / std::max(versions_.shards, 1u));
   return static_cast<uint64_t>(std::clamp(limit, 1.0, kLimitMax));
 }
 

@@ -20,9 +20,9 @@ namespace forebay::shard {
 
 class Admission {
  public:
-  // Both outlive it. `train_floor`: of Machine.
+  // Both outlive it. `train_floor`: of Machine. `expect_all`: of Mutations.
   Admission(const curriculum::Curriculum& curriculum, const codec::VersionState& versions,
-            uint32_t train_floor);
+            uint32_t train_floor, bool expect_all = false);
 
   // The limit of each source by id; 0 for those that may begin no group at all.
   void Limits(std::vector<uint64_t>* limits) const;
@@ -39,6 +39,7 @@ class Admission {
   const curriculum::Curriculum& curriculum_;
   const codec::VersionState& versions_;
   uint32_t train_floor_;
+  bool expect_all_;
   double all_ = 0;     // weights of the sources that may begin groups
   double wanted_ = 0;  // of those that the waiting step takes from
 };

@@ -21,6 +21,10 @@ void Machine::Apply(const Command& command, Tag tag, Effects* effects) {
   std::visit([&](const auto& c) { Run(c, tag, effects); }, command);
 }
 
+Admission Machine::admission() const {
+  return {curriculum_, versions_, train_floor_, options_.mutations.expect_all};
+}
+
 HandOutQueue& Machine::QueueOf(uint32_t group) {
   const uint32_t eval = tables_.group(group).eval;
   return eval == kNone ? SourceOf(group).queue : evals_[eval].queue;

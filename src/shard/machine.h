@@ -86,7 +86,7 @@ class Machine {
   absl::Status CheckEval(const StartEval& c) const;
   absl::Status CheckDrop(const DropByOperator& c) const;
   uint32_t FindEval(EvalRunId run) const;  // kNone: there is none
-  Admission admission() const { return {curriculum_, versions_, train_floor_}; }
+  Admission admission() const;
   StepId StepOf(uint32_t group) const;
 
  private:

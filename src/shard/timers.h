@@ -71,17 +71,18 @@ class Timers {
 
   // Cancels the timers that are due, and appends their slots.
   void TakeDue(uint64_t now_ms, std::vector<uint32_t>* due) {
-    const uint64_t now_tick = now_ms / kTickMs;
-    if (now_tick < tick_) return;
+    const uint64_t last = std::max(now_ms / kTickMs, tick_);
     const size_t first = due->size();
-    const uint64_t ticks = std::min<uint64_t>(now_tick - tick_ + 1, kBuckets);
+    const uint64_t ticks = std::min<uint64_t>(last - tick_ + 1, kBuckets);
     for (uint64_t i = 0; i < ticks; ++i) {
-      uint32_t slot = heads_[(now_tick - i) % kBuckets];
+      uint32_t slot = heads_[(last - i) % kBuckets];
       for (; slot != rollout::kNone; slot = Get(slot).next) {
         if (Get(slot).due_ms <= now_ms) due->push_back(slot);
       }
     }
-    tick_ = now_tick;
+    // With its last millisecond a tick is over: what is left in its bucket is due turns later, and
+    // Next would name this moment again and again.
+    tick_ = std::max((now_ms + 1) / kTickMs, tick_);
     // In an order that does not depend on that of arming.
     std::sort(due->begin() + first, due->end());
     for (size_t i = first; i < due->size(); ++i) Cancel((*due)[i]);

@@ -44,6 +44,23 @@ TEST(Timers, OnesThatAreOverdueWhenSetFireAtTheNextLook) {
   EXPECT_EQ(TakeDue(timers, 5000), std::vector<uint32_t>{1});
 }
 
+// A timer that waits for more than a turn of the wheel is looked at once a turn, and no more.
+TEST(Timers, NextGoesOnAfterEachLook) {
+  constexpr uint64_t kDueMs = 10 * 60'000;
+  Timers<int> timers(0);
+  timers.Set(1, kDueMs);
+  uint64_t looks = 0, now = 0;
+  for (std::vector<uint32_t> due; due.empty(); ++looks) {
+    const uint64_t next = timers.Next();
+    ASSERT_GT(next, now);
+    now = next;
+    due = TakeDue(timers, now);
+  }
+  EXPECT_GE(now, kDueMs);
+  EXPECT_LT(now, kDueMs + Timers<int>::kTickMs);
+  EXPECT_LE(looks, 10u);
+}
+
 TEST(Timers, AgreeWithASortedMap) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     Prng prng(seed);
