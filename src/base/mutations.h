@@ -14,6 +14,9 @@ struct Mutations {
   bool keep_damaged = false;        // a lost rollout that its step gives back is ready again
   bool trust_reads = false;         // what the store reads back is served unchecked
   bool expect_all = false;          // by admission, to survive (to compare with, not a fault)
+  bool wait_for_absent = false;     // a shard that does not answer is never taken for absent
+  bool forget_absent = false;       // it is not told that steps gave its groups up
+  bool release_alone = false;       // a shard gives groups back that no step has given up
 };
 
 }  // namespace forebay

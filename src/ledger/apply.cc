@@ -159,7 +159,15 @@ void State::SendVersionState(Effects* effects) {
   const codec::VersionState now = CurrentVersionState();
   if (codec::Encode(now) == codec::Encode(versions_)) return;
   versions_ = now;
-  SendToAll(now, effects);
+  // For one that is absent they would pile up; it is told when it returns.
+  for (size_t i = 0; i < channels_.size(); ++i) {
+    if (!channels_[i].absent) Send(ShardId(static_cast<uint8_t>(i)), now, effects);
+  }
+}
+
+uint32_t State::ShardsPresent() const {
+  const auto present = std::ranges::count(channels_, false, &ShardChannel::absent);
+  return std::max(static_cast<uint32_t>(present), 1u);
 }
 
 codec::VersionState State::CurrentVersionState() const {
@@ -185,7 +193,7 @@ codec::VersionState State::CurrentVersionState() const {
     reserves = step.state == StepState::kOpen;
     now.next_train = reserves ? step.train_version : step.next_version;
   }
-  now.shards = options_.shards;
+  now.shards = ShardsPresent();
   // They are more than admission lets in, and would keep out what that step lacks.
   if (behind > 0)
     now.rollouts_per_version += ForEachVersion(behind, sources_, now.numbers_per_version);
@@ -226,7 +234,7 @@ uint64_t State::RolloutsWanted(const Step& step) const {
   const uint64_t held = std::min<uint64_t>(step.groups.size(), step.spec.groups);
   return std::max(rollouts(step.spec.groups),
                   step.totals.rollouts + rollouts(step.spec.groups - held)) +
-         (sources * options_.shards - 1) * largest;
+         (sources * ShardsPresent() - 1) * largest;
 }
 
 }  // namespace forebay::ledger

@@ -17,6 +17,7 @@
 #include "ledger/drift_commands.h"
 #include "ledger/micro_batch_ref.h"
 #include "ledger/rewind_commands.h"
+#include "ledger/shard_commands.h"
 
 namespace forebay::ledger {
 
@@ -223,7 +224,8 @@ struct ReportAdoption {
   }
 };
 
-// Columns that were written to steps, and cannot be read back any more.
+// Payloads that cannot be read any more: columns that were written to steps, and rollouts of shards
+// that are absent, which cannot say so themselves.
 struct DropDamaged {
   std::vector<PayloadId> payloads;
   template <class A>
@@ -235,6 +237,6 @@ struct DropDamaged {
 using Command =
     std::variant<PutSource, AttachTrainer, OpenStep, RequestGroups, FromShard, ShardAcknowledged,
                  PutAdvantages, PutColumns, CommitStep, AbortStep, PublishVersion, ReportAdoption,
-                 DropDamaged, CheckpointStep, Rewind, TrimRetained, ReportSequences, LiftHold>;
+                 DropDamaged, CheckpointStep, Rewind, TrimRetained, ReportSequences, LiftHold, MarkShard>;
 
 }  // namespace forebay::ledger

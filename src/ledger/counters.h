@@ -31,6 +31,9 @@ struct Counters {
   uint64_t steps_taken_back = 0;  // committed before, by rewinds
   uint64_t steps_served_again = 0;
   uint64_t steps_released = 0;  // lost their payloads before a checkpoint covered them
+  uint64_t shard_absences = 0;  // times that a shard was taken for absent
+  uint64_t shard_returns = 0;
+  uint64_t groups_of_absent = 0;  // that open steps gave up, of those that were returned
   bool operator==(const Counters&) const = default;
   template <class A>
   void Fields(A& a) {
@@ -38,7 +41,7 @@ struct Counters {
       steps_unpackable, groups_requested, groups_reserved, groups_returned, groups_committed,
       rollouts_committed, tokens_committed, loss_tokens_committed, filler_micro_batches,
       stale_answers, columns_written, generations, versions_published, rewinds, steps_taken_back,
-      steps_served_again, steps_released);
+      steps_served_again, steps_released, shard_absences, shard_returns, groups_of_absent);
   }
 };
 

@@ -173,10 +173,15 @@ absl::Status State::StepsHold() const {
     train_version = step.next_version;
     if (const absl::Status status = LiveStepHolds(step, drift_.hold.has_value()); !status.ok())
       return broken(status);
+    for (const HeldGroup& group : step.groups) {
+      if (step.state == StepState::kOpen && absent(group.group.shard()))
+        return broken(Broken("it is open with a group of an absent shard"));
+    }
     for (const GroupRequest& request : step.requests) {
       if (request.shard.value >= channels_.size() || request.number > last_request_) {
         return broken(Broken("a request that was never made"));
       }
+      if (absent(request.shard)) return broken(Broken("an absent shard is asked"));
       requests.push_back(request.number);
     }
   }

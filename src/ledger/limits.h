@@ -50,6 +50,8 @@ inline constexpr size_t kUnacknowledgedMax = 100'000;  // messages to one shard
 
 // Of the volatile half.
 inline constexpr uint64_t kLateWaitMs = 60'000;  // that a step waits for stale attempts
+// Without an answer, until a shard is taken for absent, unless something else is configured.
+inline constexpr uint64_t kAbsentAfterMs = 10'000;
 // Between two times that a full store makes committed steps let payloads go: until their files are
 // removed, and a write was tried again.
 inline constexpr uint64_t kTrimPauseMs = 8'000;

@@ -8,7 +8,8 @@
 
 namespace forebay::ledger {
 
-Primary::Primary(const State& state) : state_(state), shards_(state.options().shards) {}
+Primary::Primary(const State& state)
+    : state_(state), shards_(state.options().shards), presence_(state.options().shards) {}
 
 void Primary::Propose(uint64_t now_ms, Tag tag, Command command, Output* output) {
   (void)now_ms;
@@ -77,6 +78,40 @@ void Primary::Account(const Command& command, const Effects& effects) {
     }
   } else if (std::holds_alternative<ledger::TrimRetained>(command)) {
     trimming_ = false;
+  } else if (const auto* mark = std::get_if<MarkShard>(&command)) {
+    if (mark->shard.value < presence_.size()) presence_[mark->shard.value].marking = false;
+  }
+}
+
+void Primary::SetAnswering(uint64_t now_ms, ShardId shard, bool answering) {
+  uint64_t& since = presence_[shard.value].silent_since_ms;
+  if (answering) {
+    since = kNever;
+  } else if (since == kNever) {
+    since = now_ms;
+  }
+}
+
+bool Primary::Present(ShardId shard) const {
+  return presence_[shard.value].silent_since_ms == kNever && !state_.absent(shard);
+}
+
+uint64_t Primary::MarkDue(size_t shard) const {
+  const Presence& presence = presence_[shard];
+  const bool absent = state_.absent(ShardId(static_cast<uint8_t>(shard)));
+  const bool answers = presence.silent_since_ms == kNever;
+  if (presence.marking || absent != answers) return kNever;
+  if (absent) return last_now_ms_;
+  if (state_.options().mutations.wait_for_absent) return kNever;
+  return presence.silent_since_ms + absent_after_ms_;
+}
+
+void Primary::MarkShards(uint64_t now_ms, Output* output) {
+  for (size_t i = 0; i < presence_.size(); ++i) {
+    if (MarkDue(i) > now_ms) continue;
+    const ShardId shard(static_cast<uint8_t>(i));
+    presence_[i].marking = true;
+    output->commands.emplace_back(0, MarkShard{.shard = shard, .absent = !state_.absent(shard)});
   }
 }
 
@@ -109,16 +144,18 @@ void Primary::TrimRetained(uint64_t now_ms, Output* output) {
 
 void Primary::Tick(uint64_t now_ms, Output* output) {
   UpdateClocks(now_ms);
+  MarkShards(now_ms, output);
   AskForGroups(now_ms, output);
   TrimRetained(now_ms, output);
 }
 
 uint64_t Primary::NextTick() const {
   if (!trimming_ && state_.retained_bytes() > retention_bytes_max_) return last_now_ms_;
+  uint64_t next = kNever;
+  for (size_t i = 0; i < presence_.size(); ++i) next = std::min(next, MarkDue(i));
   const Step* step = Hungry();
-  if (step == nullptr) return kNever;
-  const uint64_t end = LateWaitEnd(*step);
-  return end == 0 ? kNever : end;
+  const uint64_t end = step == nullptr ? 0 : LateWaitEnd(*step);
+  return end == 0 ? next : std::min(next, end);
 }
 
 void Primary::UpdateClocks(uint64_t now_ms) {
@@ -178,8 +215,9 @@ Primary::Ready Primary::ReadyFor(const Step& step, const Shard& shard) const {
 
 Primary::Ready Primary::ReadyFor(const Step& step) const {
   Ready sum;
-  for (const Shard& shard : shards_) {
-    const Ready ready = ReadyFor(step, shard);
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    if (!Present(ShardId(static_cast<uint8_t>(i)))) continue;
+    const Ready ready = ReadyFor(step, shards_[i]);
     sum.groups += ready.groups;
     sum.tokens += ready.tokens;
     sum.open_groups += ready.open_groups;
@@ -201,7 +239,7 @@ uint64_t Primary::LateWaitEnd(const Step& step) const {
 // has not answered.
 uint64_t Primary::Available(const Step& step, size_t index) const {
   const Shard& shard = shards_[index];
-  if (shard.dry_for == step.step) return 0;
+  if (shard.dry_for == step.step || !Present(ShardId(static_cast<uint8_t>(index)))) return 0;
   const Ready ready = ReadyFor(step, shard);
   const bool by_tokens = step.spec.groups == 0;
   uint64_t asked = 0;

@@ -16,6 +16,7 @@
 #include "base/ids.h"
 #include "codec/peer_messages.h"
 #include "drift/rules.h"
+#include "ledger/limits.h"
 #include "ledger/messages.h"
 #include "ledger/state.h"
 
@@ -44,6 +45,12 @@ class Primary {
   // After each State::Apply.
   void Applied(uint64_t now_ms, const Command& command, const Effects& effects, Output* output);
   void Tick(uint64_t now_ms, Output* output);
+  // Whether the shard answers; all do until something else is said. One that does not is asked for
+  // nothing, and after SetAbsentAfterMs it is taken for absent, until it answers again.
+  void SetAnswering(uint64_t now_ms, ShardId shard, bool answering);
+  void SetAbsentAfterMs(uint64_t ms) { absent_after_ms_ = ms; }
+  // Answers, and is not taken for absent.
+  bool Present(ShardId shard) const;
   // When Tick has something to do; kNever if nothing is due.
   uint64_t NextTick() const;
 
@@ -93,6 +100,11 @@ class Primary {
     // Gave nothing for this step since; 0 if it did not.
     StepId dry_for;
   };
+  // Not reset by a summary.
+  struct Presence {
+    uint64_t silent_since_ms = kNever;  // kNever: it answers
+    bool marking = false;               // a MarkShard was put out and is not applied yet
+  };
   struct Clock {
     uint64_t opened_ms = 0;
     uint64_t sealed_ms = kNever;
@@ -109,6 +121,9 @@ class Primary {
   // Learns from a command what its shards were asked and have answered.
   void Account(const Command& command, const Effects& effects);
   void TrimRetained(uint64_t now_ms, Output* output);
+  // When the shard is to be marked as absent, or as present again; kNever: it is as it should be.
+  uint64_t MarkDue(size_t shard) const;
+  void MarkShards(uint64_t now_ms, Output* output);
   codec::KeepRule KeepNow() const;
   // Asks for what the oldest hungry step lacks, as far as it is ready.
   void AskForGroups(uint64_t now_ms, Output* output);
@@ -122,9 +137,12 @@ class Primary {
   codec::IdleReason IdleOf(const Source& source) const;
   std::string WhyIdle(const Step& step) const;
   std::string WhyUnanswered(const Step& step) const;
+  std::string WhoIsAbsent() const;
 
   const State& state_;
   std::vector<Shard> shards_;
+  std::vector<Presence> presence_;  // by shard
+  uint64_t absent_after_ms_ = kAbsentAfterMs;
   std::map<StepId, Clock> clocks_;
   uint64_t last_now_ms_ = 0;
   uint64_t payload_bytes_max_ = 0;

@@ -7,10 +7,22 @@
 #include <string>
 
 #include "base/ids.h"
+#include "codec/peer_channel.h"
 #include "codec/source_settings.h"
 #include "ledger/messages.h"
 
 namespace forebay::ledger {
+
+// A shard, and the ledger's end of the channel to it.
+struct ShardChannel {
+  codec::PeerOutbox outbox;
+  codec::PeerInbox inbox;
+  bool absent = false;  // steps are planned without it
+  template <class A>
+  void Fields(A& a) {
+    a(outbox, inbox, absent);
+  }
+};
 
 struct Source {
   SourceId id;

@@ -19,6 +19,10 @@ absl::Status State::CheckOne(const RequestGroups& c) const {
       return absl::InvalidArgumentError(absl::StrCat("parts: ", amount, " of shard ",
                                                      part.shard.value, " of ", channels_.size()));
     }
+    if (channels_[part.shard.value].absent) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("parts: shard ", part.shard.value, " is absent"));
+    }
     asked += amount;
   }
   const uint64_t lacking = by_tokens ? held.TokensLacking() : held.GroupsLacking();
@@ -96,6 +100,7 @@ absl::Status State::CheckOne(const DropDamaged&) const { return absl::OkStatus()
 
 absl::Status State::Run(const DropDamaged& c, Tag tag, Effects* effects) {
   for (auto& [id, step] : steps_) {
+    DropOfAbsent(step, c.payloads, effects);
     const bool holds = std::ranges::any_of(step.written, [&c](const auto& of_micro_batch) {
       return std::ranges::any_of(of_micro_batch.second, [&c](const WrittenColumn& column) {
         return column.payload != PayloadId() &&
@@ -110,6 +115,21 @@ absl::Status State::Run(const DropDamaged& c, Tag tag, Effects* effects) {
   }
   Answer(tag, StatusReply{}, effects);
   return absl::OkStatus();
+}
+
+// What a shard would say itself (RolloutsLost), if it were there. When it returns, it finds out
+// what it has lost.
+void State::DropOfAbsent(Step& step, const std::vector<PayloadId>& lost, Effects* effects) {
+  const bool holds = std::ranges::any_of(step.rollouts, [&](const HeldRollout& rollout) {
+    return rollout.payload != PayloadId() && absent(rollout.rollout.shard()) &&
+           std::ranges::find(lost, rollout.payload) != lost.end();
+  });
+  if (!holds) return;
+  if (step.live()) {
+    PlanWithoutLost(step, effects);
+  } else {
+    Release(step.step, effects);
+  }
 }
 
 void State::EndRevision(Step& step, Effects* effects) {

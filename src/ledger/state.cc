@@ -13,7 +13,7 @@ State::State(const Options& options) : options_(options), channels_(options.shar
   FOREBAY_CHECK(options.open_steps_max >= 1 && options.open_steps_max <= kOpenStepsMax);
   announcements_.push_back(published_);
   versions_ = CurrentVersionState();
-  for (Channel& channel : channels_) {
+  for (ShardChannel& channel : channels_) {
     channel.outbox.Add(codec::Encode(codec::ToShard(versions_)));
   }
 }

@@ -103,17 +103,10 @@ class State {
   const Options& options() const { return options_; }
   const codec::PeerOutbox& outbox(ShardId shard) const { return channels_[shard.value].outbox; }
   const codec::PeerInbox& inbox(ShardId shard) const { return channels_[shard.value].inbox; }
+  // Whether steps are planned without it.
+  bool absent(ShardId shard) const { return channels_[shard.value].absent; }
 
  private:
-  struct Channel {
-    codec::PeerOutbox outbox;
-    codec::PeerInbox inbox;
-    template <class A>
-    void Fields(A& a) {
-      a(outbox, inbox);
-    }
-  };
-
   absl::Status Run(const PutSource& c, Tag tag, Effects* effects);
   absl::Status Run(const AttachTrainer& c, Tag tag, Effects* effects);
   absl::Status Run(const OpenStep& c, Tag tag, Effects* effects);
@@ -132,6 +125,7 @@ class State {
   absl::Status Run(const TrimRetained& c, Tag tag, Effects* effects);
   absl::Status Run(const ReportSequences& c, Tag tag, Effects* effects);
   absl::Status Run(const LiftHold& c, Tag tag, Effects* effects);
+  absl::Status Run(const MarkShard& c, Tag tag, Effects* effects);
 
   absl::Status CheckOne(const PutSource& c) const;
   absl::Status CheckOne(const AttachTrainer& c) const;
@@ -151,6 +145,7 @@ class State {
   absl::Status CheckOne(const TrimRetained& c) const;
   absl::Status CheckOne(const ReportSequences& c) const;
   absl::Status CheckOne(const LiftHold& c) const;
+  absl::Status CheckOne(const MarkShard& c) const;
 
   Step* FindStep(StepId step);
   absl::Status CheckSpec(const StepSpec& spec) const;
@@ -171,6 +166,9 @@ class State {
   // Under a new revision the step reserves again; what is lost does not come back.
   void PlanWithoutLost(Step& step, Effects* effects);
   void PlanWithoutWritten(Step& step, Effects* effects);
+  // The open step gives up what the shard holds for it, and what it was asked for.
+  void GiveUp(Step& step, ShardId shard, Effects* effects);
+  void DropOfAbsent(Step& step, const std::vector<PayloadId>& lost, Effects* effects);
   void EndRevision(Step& step, Effects* effects);
   // Seals the step if it holds enough, or lets it wait for advantages.
   void SealIfComplete(Step& step, Effects* effects);
@@ -202,6 +200,7 @@ class State {
   void SendVersionState(Effects* effects);
   codec::VersionState CurrentVersionState() const;
   uint64_t RolloutsWanted(const Step& step) const;
+  uint32_t ShardsPresent() const;  // that divide admission among them; at least 1
 
   absl::Status StepsHold() const;
   absl::Status VersionsHold() const;
@@ -213,7 +212,7 @@ class State {
 
   const Options options_;
   std::vector<Source> sources_;
-  std::vector<Channel> channels_;
+  std::vector<ShardChannel> channels_;
 
   Generation generation_;
   Mesh mesh_;

@@ -85,12 +85,25 @@ void Step::Order() {
     };
     return key(a) < key(b);
   });
+  Hold(order);
+}
+
+void Step::DropGroupsOf(ShardId shard) {
+  std::vector<uint32_t> others;
+  for (uint32_t i = 0; i < groups.size(); ++i) {
+    if (groups[i].group.shard() != shard) others.push_back(i);
+  }
+  if (others.size() < groups.size()) Hold(others);
+}
+
+void Step::Hold(const std::vector<uint32_t>& order) {
   std::vector<HeldGroup> new_groups;
   std::vector<HeldRollout> new_rollouts;
   std::vector<HeldSequence> new_sequences;
-  new_groups.reserve(groups.size());
+  new_groups.reserve(order.size());
   new_rollouts.reserve(rollouts.size());
   new_sequences.reserve(sequences.size());
+  totals.tokens = totals.loss_tokens = 0;
   for (uint32_t from : order) {
     HeldGroup group = groups[from];
     const uint32_t first = group.first_rollout;
@@ -103,6 +116,8 @@ void Step::Order() {
       for (uint32_t s = begin; s < begin + rollout.sequence_count; ++s) {
         new_sequences.push_back(sequences[s]);
         new_sequences.back().rollout = static_cast<uint32_t>(new_rollouts.size());
+        totals.tokens += sequences[s].tokens;
+        totals.loss_tokens += sequences[s].loss_tokens;
       }
       new_rollouts.push_back(rollout);
     }
@@ -111,6 +126,9 @@ void Step::Order() {
   groups = std::move(new_groups);
   rollouts = std::move(new_rollouts);
   sequences = std::move(new_sequences);
+  totals.groups = groups.size();
+  totals.rollouts = rollouts.size();
+  totals.sequences = sequences.size();
 }
 
 std::vector<PayloadId> Step::ToFetch() const {

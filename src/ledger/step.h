@@ -155,11 +155,15 @@ struct Step {
   void Hold(const codec::GroupReport& report);
   // Puts what is held into an order that does not depend on when it arrived.
   void Order();
+  // Of an open step: holds the groups of this shard no more.
+  void DropGroupsOf(ShardId shard);
   // Forgets everything that is held, planned and written.
   void Clear(std::vector<PayloadId>* dead_payloads);
   // What is held, and the plan but for its totals.
   void DropPlan();
 
+  // Holds these groups alone, in this order; each is named by its index, once.
+  void Hold(const std::vector<uint32_t>& order);
   void AppendToFetch(const MicroBatchRef& ref, std::vector<PayloadId>* payloads) const;
 
   template <class A>

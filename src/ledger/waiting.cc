@@ -33,6 +33,17 @@ const char* NameOf(codec::IdleReason reason) {
   return "";
 }
 
+std::string ShardsText(const std::vector<size_t>& shards) {
+  std::string text = shards.size() == 1 ? "shard " : "shards ";
+  for (size_t i = 0; i < std::min(shards.size(), kShardsNamed); ++i) {
+    absl::StrAppend(&text, i == 0 ? "" : ", ", shards[i]);
+  }
+  if (shards.size() > kShardsNamed) {
+    absl::StrAppend(&text, " and ", shards.size() - kShardsNamed, " more");
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string Primary::Waiting(StepId id, uint64_t now_ms) const {
@@ -86,7 +97,7 @@ std::string Primary::WaitingForGroups(const Step& step, uint64_t now_ms) const {
                     " of payload memory, memory.payload_bytes_max is ",
                     BytesText(payload_bytes_max_), ": raise it, or open smaller steps");
   }
-  return absl::StrCat(text, WhyUnanswered(step), WhyIdle(step));
+  return absl::StrCat(text, WhyUnanswered(step), WhoIsAbsent(), WhyIdle(step));
 }
 
 std::string Primary::WhyUnanswered(const Step& step) const {
@@ -97,21 +108,26 @@ std::string Primary::WhyUnanswered(const Step& step) const {
     if (asked[i]) silent.push_back(i);
   }
   if (silent.empty()) return "";
-  std::string text = silent.size() == 1 ? "; shard " : "; shards ";
-  for (size_t i = 0; i < std::min(silent.size(), kShardsNamed); ++i) {
-    absl::StrAppend(&text, i == 0 ? "" : ", ", silent[i]);
+  return absl::StrCat("; ", ShardsText(silent), ": asked, and ",
+                      silent.size() == 1 ? "has" : "have", " not answered");
+}
+
+std::string Primary::WhoIsAbsent() const {
+  std::vector<size_t> absent;
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    if (state_.absent(ShardId(static_cast<uint8_t>(i)))) absent.push_back(i);
   }
-  if (silent.size() > kShardsNamed) {
-    absl::StrAppend(&text, " and ", silent.size() - kShardsNamed, " more");
-  }
-  return absl::StrCat(text, ": asked, and ", silent.size() == 1 ? "has" : "have", " not answered");
+  if (absent.empty()) return "";
+  return absl::StrCat("; without ", ShardsText(absent),
+                      absent.size() == 1 ? ", which is" : ", which are", " absent");
 }
 
 codec::IdleReason Primary::IdleOf(const Source& source) const {
   if (source.settings.paused) return codec::IdleReason::kPaused;
   auto worst = codec::IdleReason::kNone;
-  for (const Shard& shard : shards_) {
-    for (const codec::ReadySummary::Source& seen : shard.summary.sources) {
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    if (!Present(ShardId(static_cast<uint8_t>(i)))) continue;
+    for (const codec::ReadySummary::Source& seen : shards_[i].summary.sources) {
       if (seen.source != source.id) continue;
       if (seen.idle == codec::IdleReason::kNone) return codec::IdleReason::kNone;
       worst = std::max(worst, seen.idle);

@@ -26,6 +26,9 @@ void Machine::Run(const codec::VersionState& m, Effects* effects) {
     RaiseFloor(versions_.published.number, effects);
   }
   ReleaseCredits();
+  if (options_.mutations.release_alone && !holds_.empty()) {
+    Run(codec::Unreserve{holds_.front().step, {}}, effects);
+  }
 }
 
 void Machine::RaiseFloor(uint32_t number, Effects* effects) {

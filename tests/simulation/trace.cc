@@ -15,7 +15,7 @@ constexpr const char* kLedgerCommands[] = {
     "PutSource",         "AttachTrainer",   "OpenStep",    "RequestGroups",  "FromShard",
     "ShardAcknowledged", "PutAdvantages",   "PutColumns",  "CommitStep",     "AbortStep",
     "PublishVersion",    "ReportAdoption",  "DropDamaged", "CheckpointStep", "Rewind",
-    "TrimRetained",      "ReportSequences", "LiftHold"};
+    "TrimRetained",      "ReportSequences", "LiftHold",    "MarkShard"};
 static_assert(std::size(kLedgerCommands) == std::variant_size_v<ledger::Command>);
 constexpr const char* kToShard[] = {"SourceChanged", "VersionState",  "Reserve",
                                     "Unreserve",     "StepCommitted", "StepReplanned",

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,9 +59,27 @@ class Harness {
 
   // All that is ready becomes known to the ledger, which may ask for it.
   void Summarize() {
-    for (FakeShard& shard : shards) {
-      Act([&](Output* output) { primary.SetSummary(now, shard.Summary(), output); });
+    for (size_t i = 0; i < shards.size(); ++i) {
+      if (away.contains(ShardId(static_cast<uint8_t>(i)))) continue;
+      Act([&](Output* output) { primary.SetSummary(now, shards[i].Summary(), output); });
     }
+  }
+
+  // The shard answers no more ...
+  void Leave(uint8_t shard) {
+    away.insert(ShardId(shard));
+    primary.SetAnswering(now, ShardId(shard), false);
+  }
+  // ... or again.
+  void Return(uint8_t shard) {
+    away.erase(ShardId(shard));
+    primary.SetAnswering(now, ShardId(shard), true);
+    Tick();
+    Deliver();
+  }
+  void Tick(uint64_t ms = 0) {
+    now += ms;
+    Act([&](Output* output) { primary.Tick(now, output); });
   }
 
   // Carries messages both ways until there are none.
@@ -69,6 +88,7 @@ class Harness {
       moved = false;
       for (size_t i = 0; i < shards.size(); ++i) {
         const ShardId id(static_cast<uint8_t>(i));
+        if (away.contains(id)) continue;
         const auto to_shard = state.outbox(id).Unacknowledged();
         for (const auto& message : to_shard) shards[i].Receive(message);
         if (!to_shard.empty()) ApplyNow(ShardAcknowledged{id, shards[i].received()});
@@ -143,6 +163,7 @@ class Harness {
   Mesh mesh;
   Generation generation;
   bool paused = false;  // messages stay where they are
+  std::set<ShardId> away;
   std::vector<Announcement> announced;
   std::vector<PayloadId> dead;
   std::vector<StepId> changed;

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/prng.h"
+#include "ledger/limits.h"
 #include "tests/unit/ledger/harness.h"
 
 namespace forebay::ledger {
@@ -28,6 +29,8 @@ class History {
     Settle();
   }
   uint64_t rewinds() const { return rewinds_; }
+  uint64_t absences() const { return h_.state.counters().shard_absences; }
+  uint64_t groups_of_absent() const { return h_.state.counters().groups_of_absent; }
   uint64_t committed() const { return h_.state.counters().steps_committed; }
 
  private:
@@ -38,7 +41,7 @@ class History {
     h_.primary.SetKeep({0.5, prng_.Below(2) == 0, prng_.Below(3) * 4'000}, prng_.Below(6'000));
     h_.primary.SetDriftRules({.hold_k3 = prng_.Below(4) == 0 ? 0.1 : 0});
     if (prng_.Below(16) == 0) h_.Do<LiftReply>(LiftHold{"random"});
-    switch (prng_.Below(13)) {
+    switch (prng_.Below(14)) {
       case 0:
       case 1:
         return AddGroups();
@@ -65,9 +68,22 @@ class History {
         if (prng_.Below(4) == 0) return Checkpoint();
         if (prng_.Below(4) == 0) GoBack();
         return;
+      case 12:
+        return ComeOrGo();
       default:
         return Publish();
     }
+  }
+
+  // A shard, for a time in which it may be taken for absent; its messages wait.
+  void ComeOrGo() {
+    const auto shard = static_cast<uint8_t>(prng_.Below(h_.shards.size()));
+    if (h_.away.contains(ShardId(shard))) {
+      h_.Return(shard);
+    } else if (prng_.Below(2) == 0) {
+      h_.Leave(shard);
+    }
+    h_.Tick(prng_.Below(2 * kAbsentAfterMs));
   }
 
   // May well be refused.
@@ -216,6 +232,7 @@ class History {
   // Faults end: the run moves on, and every group and written payload is accounted for.
   void Settle() {
     h_.paused = false;
+    while (!h_.away.empty()) h_.Return(h_.away.begin()->value);
     h_.Deliver();
     h_.primary.SetDriftRules({});
     EXPECT_TRUE(h_.Do<LiftReply>(LiftHold{"settle"}).status.ok());
@@ -254,17 +271,21 @@ class History {
 };
 
 TEST(RandomHistories, KeepTheInvariantsAndMoveOnAfterFaults) {
-  uint64_t committed = 0, rewinds = 0;
+  uint64_t committed = 0, rewinds = 0, absences = 0, given_up = 0;
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     History history(seed);
-    history.Run(420);
+    history.Run(520);
     committed += history.committed();
     rewinds += history.rewinds();
+    absences += history.absences();
+    given_up += history.groups_of_absent();
     if (HasFailure()) break;
   }
   EXPECT_GT(committed, 2000) << "histories that never commit show nothing";
   EXPECT_GT(rewinds, 200);
+  EXPECT_GT(absences, 200);
+  EXPECT_GT(given_up, 50);
 }
 
 }  // namespace
