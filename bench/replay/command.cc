@@ -61,8 +61,8 @@ std::string ToJson(const Workload& workload, Policy policy, const RunResult& res
                       ", \"mean_lag\": ", result.mean_lag, ", \"filtered\": ", result.filtered,
                       ", \"discarded\": ", result.discarded, ", \"survival\": ", result.survival,
                       ", \"mean_tokens_dispatched\": ", result.mean_tokens_dispatched,
-                      ", \"mean_tokens_trained\": ", result.mean_tokens_trained, ", \"steps\": [",
-                      rows, "]}");
+                      ", \"mean_tokens_trained\": ", result.mean_tokens_trained,
+                      ", \"not_trained\": {", reasons, "}, \"steps\": [", rows, "]}");
 }
 
 }  // namespace

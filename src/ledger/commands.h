@@ -234,9 +234,9 @@ struct DropDamaged {
   }
 };
 
-using Command =
-    std::variant<PutSource, AttachTrainer, OpenStep, RequestGroups, FromShard, ShardAcknowledged,
-                 PutAdvantages, PutColumns, CommitStep, AbortStep, PublishVersion, ReportAdoption,
-                 DropDamaged, CheckpointStep, Rewind, TrimRetained, ReportSequences, LiftHold, MarkShard>;
+using Command = std::variant<PutSource, AttachTrainer, OpenStep, RequestGroups, FromShard,
+                             ShardAcknowledged, PutAdvantages, PutColumns, CommitStep, AbortStep,
+                             PublishVersion, ReportAdoption, DropDamaged, CheckpointStep, Rewind,
+                             TrimRetained, ReportSequences, LiftHold, MarkShard>;
 
 }  // namespace forebay::ledger

@@ -42,7 +42,18 @@ void Actor::Start() {
   for (uint32_t i = 0; i < world_.node.shards(); ++i) OpenAt(i);
 }
 
+void Actor::Opened() {
+  if (++open_ < world_.node.shards()) return;
+  Loop();
+  if (!forgetful_) RenewAll();
+}
+
 void Actor::OpenAt(uint32_t shard) {
+  // One that is away is gone round. When it is back it does not know the session.
+  const auto away = [this, shard] {
+    return world_.node.away(ShardId(static_cast<uint8_t>(shard)));
+  };
+  if (away()) return Opened();
   const shard::OpenSession open{session_, absl::StrCat("actor", number_),
                                 absl::StrCat("engine", number_ / 4), "", ""};
   world_.network.Call<shard::CountReply>(
@@ -50,11 +61,10 @@ void Actor::OpenAt(uint32_t shard) {
         world_.node.AskShard<shard::CountReply>(ShardId(static_cast<uint8_t>(shard)), open,
                                                 std::move(answer));
       },
-      Mine([this](std::optional<shard::CountReply> reply) {
-        if (!reply || !reply->status.ok()) return Away(world_.dice.Between(100, 1'000));
-        if (++open_ < world_.node.shards()) return;
-        Loop();
-        if (!forgetful_) RenewAll();
+      Mine([this, away](std::optional<shard::CountReply> reply) {
+        if (!away() && (!reply || !reply->status.ok()))
+          return Away(world_.dice.Between(100, 1'000));
+        Opened();
       }));
 }
 
@@ -110,7 +120,9 @@ void Actor::Ask(uint64_t after_ms) {
     assign.max = static_cast<uint32_t>(world_.options.slots - held_.size());
     assign.version = version_;
     assign.loads_any_version = loads_any_;
-    const ShardId shard(static_cast<uint8_t>((number_ + request_) % world_.node.shards()));
+    ShardId shard(static_cast<uint8_t>((number_ + request_) % world_.node.shards()));
+    while (world_.node.away(shard))
+      shard = ShardId(static_cast<uint8_t>((shard.value + 1) % world_.node.shards()));
     // With one shard it waits there; with several it goes round.
     const uint32_t wait_ms =
         world_.node.shards() == 1 ? kWaitMs : static_cast<uint32_t>(world_.dice.Below(200));

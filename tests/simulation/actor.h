@@ -30,6 +30,7 @@ class Actor {
   };
 
   void OpenAt(uint32_t shard);
+  void Opened();
   void Crash();
   void Leave();
   void Away(uint64_t for_ms);

@@ -84,14 +84,16 @@ void Node::ShardHost::StartLoop() {
 
 bool Node::ShardHost::Restart(MachineDisk::CrashKind kind, bool flip) {
   calls.Clear();
+  const bool was_away = away();
   loop = nullptr;
   for (const auto& [push, answer] : std::exchange(held, {})) Lost(push);
   if (!machine.Restart(kind, flip)) return false;
-  StartLoop();
+  if (!was_away) StartLoop();
   return true;
 }
 
 void Node::ShardHost::OnCommitted() {
+  if (away()) return;
   loop->OnCommitted(node->queue_->now_ms());
   while (!held.empty() && !LogFull()) {
     auto [push, answer] = std::move(held.front());
@@ -102,6 +104,7 @@ void Node::ShardHost::OnCommitted() {
 }
 
 void Node::ShardHost::Request(shard::Command command, Answered answer) {
+  if (away()) return Lost(command);
   const bool full = LogFull();
   if (std::holds_alternative<shard::PutRollouts>(command) && (full || !held.empty())) {
     node->stats_->Count(Fault::kLogFull);
@@ -238,6 +241,8 @@ void Node::LedgerHost::StartLoop() {
   // A setting that was changed.
   if (keep.bytes_max > 0 && node->dice_->OneIn(4)) keep.bytes_max = node->dice_->Below(5'000);
   loop->primary().SetKeep(keep, 0);
+  for (const auto& shard : node->shards_)
+    loop->primary().SetAnswering(node->queue_->now_ms(), shard->id, !shard->away());
 }
 
 bool Node::LedgerHost::Restart(MachineDisk::CrashKind kind, bool flip) {
@@ -290,15 +295,25 @@ void Node::LedgerHost::OnDead(const std::vector<PayloadId>& payloads) {
 }
 
 void Node::LedgerHost::SendToShard(ShardId shard, const codec::NumberedMessage& message) {
+  // The worst of moments: it is asked for groups, and never answers.
+  codec::ToShard decoded;
+  FOREBAY_CHECK(codec::Decode(message.body, &decoded));
+  if (node->options_.away > 0 && std::holds_alternative<codec::Reserve>(decoded) &&
+      node->dice_->Chance(node->options_.away)) {
+    node->queue_->After(0, [n = node, shard] { n->Leave(shard); });
+  }
   node->Between([n = node, shard, message] {
-    n->shards_[shard.value]->loop->FromLedger(n->queue_->now_ms(), message);
+    ShardHost& host = *n->shards_[shard.value];
+    if (host.away()) return;
+    host.loop->FromLedger(n->queue_->now_ms(), message);
     n->Arm();
   });
 }
 
 void Node::LedgerHost::AcknowledgeShard(ShardId shard, uint64_t number) {
   node->Between([n = node, shard, number] {
-    n->shards_[shard.value]->loop->LedgerAcknowledged(n->queue_->now_ms(), number);
+    ShardHost& host = *n->shards_[shard.value];
+    if (!host.away()) host.loop->LedgerAcknowledged(n->queue_->now_ms(), number);
   });
 }
 

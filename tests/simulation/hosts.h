@@ -54,6 +54,7 @@ struct Node::ShardHost final : node::ShardPort {
   void Request(shard::Command command, Answered answer);
   void Propose(shard::Command command, Answered answer);
   bool LogFull() const { return machine.log().queue().full(); }
+  bool away() const { return loop == nullptr; }
   std::string Compare() const;
   // No `wanted` source: all are.
   void AddBroughtTo(Brought* brought) const;
@@ -79,7 +80,7 @@ struct Node::ShardHost final : node::ShardPort {
   CallTable<shard::Reply> calls;
   std::deque<std::pair<shard::Command, Answered>> held;  // pushes that wait for the log
   ShardMachine machine;
-  std::unique_ptr<node::ShardLoop> loop;
+  std::unique_ptr<node::ShardLoop> loop;  // null while it is away
 };
 
 struct Node::LedgerHost final : node::LedgerPort {

@@ -53,10 +53,17 @@ Node::~Node() = default;
 
 const shard::State& Node::shard(ShardId id) const { return shards_[id.value]->state(); }
 const ledger::State& Node::ledger() const { return ledger_->state(); }
-size_t Node::waiters(ShardId id) const { return shards_[id.value]->loop->primary().waiters(); }
+bool Node::away(ShardId id) const { return shards_[id.value]->away(); }
+size_t Node::waiters(ShardId id) const {
+  return away(id) ? 0 : shards_[id.value]->loop->primary().waiters();
+}
 
-LogPosition Node::position(ShardId id) const { return shards_[id.value]->loop->position(); }
-size_t Node::uncommitted(ShardId id) const { return shards_[id.value]->loop->uncommitted(); }
+LogPosition Node::position(ShardId id) const {
+  return away(id) ? LogPosition() : shards_[id.value]->loop->position();
+}
+size_t Node::uncommitted(ShardId id) const {
+  return away(id) ? 0 : shards_[id.value]->loop->uncommitted();
+}
 size_t Node::uncommitted_of_ledger() const { return ledger_->loop->uncommitted(); }
 
 std::vector<node::LogQueue> Node::LogQueues() const {
@@ -97,6 +104,7 @@ void Node::ToLedger(ledger::Command command, std::function<void(ledger::Reply&)>
 void Node::Acquire(ShardId shard, shard::Assign request, uint32_t wait_ms,
                    Answer<shard::AssignReply> answer) {
   ShardHost& host = *shards_[shard.value];
+  if (host.away()) return answer({.status = absl::UnavailableError("the shard is away")});
   // The client is told to come again.
   if (host.LogFull()) return stats_->Count(Fault::kLogFull);
   const uint64_t tag = host.calls.Add(
@@ -174,7 +182,7 @@ void Node::PushGroup(ShardId shard, shard::PutGroup group, Answer<shard::PutRoll
   uint64_t bytes = 0;
   for (const shard::RolloutMeta& rollout : group.rollouts) bytes += rollout.payload_bytes;
   // The client is told to come again.
-  if (!payloads_.Fits(bytes) || shards_[shard.value]->LogFull()) return;
+  if (!payloads_.Fits(bytes) || away(shard) || shards_[shard.value]->LogFull()) return;
   for (shard::RolloutMeta& rollout : group.rollouts)
     rollout.payload = payloads_.Store(rollout.payload_bytes);
   std::vector<PayloadId> payloads;
@@ -201,6 +209,7 @@ void Node::SetRewards(ShardId shard, shard::SetRewards rewards,
 
 shard::RenewReply Node::Renew(ShardId shard, SessionId session,
                               const std::vector<shard::LeaseRef>& leases) {
+  if (away(shard)) return {};
   shard::RenewReply reply =
       shards_[shard.value]->loop->primary().Renew(queue_->now_ms(), session, leases, {});
   for (size_t i = 0; i < leases.size(); ++i) {
@@ -212,7 +221,7 @@ shard::RenewReply Node::Renew(ShardId shard, SessionId session,
 }
 
 void Node::AddTasks(ShardId shard, shard::AddTasks tasks, Answer<shard::AddTasksReply> answer) {
-  if (shards_[shard.value]->LogFull()) return;
+  if (away(shard) || shards_[shard.value]->LogFull()) return;
   for (shard::NewTask& task : tasks.tasks) task.content = contents_.Store(100);
   AskShard<shard::AddTasksReply>(shard, std::move(tasks), std::move(answer));
 }
@@ -278,11 +287,16 @@ void Node::WhenWritten(const std::vector<PayloadId>& payloads, std::function<voi
 }
 
 absl::Status Node::Load(const ledger::MicroBatchView& view) {
-  if (faults_ && options_.damage > 0 && !view.slots.empty() && dice_->Chance(options_.damage)) {
+  const auto of_away = std::ranges::find_if(
+      view.slots, [this](const ledger::Slot& slot) { return away(slot.rollout.shard()); });
+  // Such moments are rare: a sealed plan that needs what a shard has that is away.
+  const double damage = options_.damage * (of_away == view.slots.end() ? 1 : 20);
+  if (faults_ && options_.damage > 0 && !view.slots.empty() && dice_->Chance(damage)) {
     stats_->Count(Fault::kDamage);
     const bool column = !view.written.empty() && dice_->OneIn(4);
-    payloads_.Damage(column ? view.written.front().payload
-                            : view.slots[dice_->Below(view.slots.size())].payload);
+    const auto& slot =
+        of_away == view.slots.end() ? view.slots[dice_->Below(view.slots.size())] : *of_away;
+    payloads_.Damage(column ? view.written.front().payload : slot.payload);
   }
   std::map<ShardId, shard::DropDamaged> drops;
   ledger::DropDamaged columns;
@@ -290,6 +304,12 @@ absl::Status Node::Load(const ledger::MicroBatchView& view) {
     const ShardId id = slot.rollout.shard();
     const auto attempt = shard(id).AttemptOf(slot.rollout);
     if (!payloads_.Damaged(slot.payload)) continue;
+    if (away(id)) {
+      // Nobody else can say so while it is away.
+      stats_->Count(Fault::kAwayLost);
+      columns.payloads.push_back(slot.payload);
+      continue;
+    }
     shard::DropDamaged& drop = drops[id];
     if (attempt) drop.payloads.push_back({*attempt, slot.payload});
   }
@@ -321,6 +341,7 @@ void Node::DamageSome() {
 void Node::DropDamaged() {
   const std::vector<PayloadId> damaged(payloads_.damaged().begin(), payloads_.damaged().end());
   for (auto& host : shards_) {
+    if (host->away()) continue;  // told when it returns
     host->loop->Propose(queue_->now_ms(), 0,
                         shard::DropDamaged{host->state().FindPayloads(damaged)});
   }
@@ -403,7 +424,9 @@ void Node::FreeUpMemory() {
   for (const Waiting& push : waiting_)
     look.waiting.push_back({.id = push.id, .attempt = push.rollouts.front().lease.attempt});
   look.AtLedger(ledger(), ledger_->loop->primary());
-  for (const auto& host : shards_) look.AtShard(host->state(), host->loop->primary());
+  for (const auto& host : shards_) {
+    if (!host->away()) look.AtShard(host->state(), host->loop->primary());
+  }
   if (!relief_.Stuck(queue_->now_ms(), kReliefAfterMs, node::FactsOf(look))) return;
   node::ReliefPlan plan = node::PlanRelief(look);
   size_t let_in = 0;
@@ -449,6 +472,7 @@ void Node::Between(std::function<void()> deliver) {
 
 void Node::SendSummaries() {
   for (auto& shard : shards_) {
+    if (shard->away()) continue;
     queue_->After(1, [this, summary = shard->loop->primary().Summary()] {
       ledger_->loop->OnSummary(queue_->now_ms(), summary);
     });
@@ -456,12 +480,14 @@ void Node::SendSummaries() {
 }
 
 void Node::Maintain() {
+  SomeLeave();
   TroubleSomeDisk();
   LookAtLogs();
   FreeUpMemory();
   ledger::Primary& ledger = ledger_->loop->primary();
   ledger.SetPayloadBytesMax(options_.payload_bytes_max);
   for (auto& shard : shards_) {
+    if (shard->away()) continue;
     shard->loop->primary().SetMemory(payloads_.FreeBytes() / shards(), 10'000);
     shard->loop->primary().HoldBack(ledger.HeldBack(payloads_.FreeBytes()));
     shard->loop->Tick(queue_->now_ms());
@@ -475,14 +501,18 @@ void Node::Maintain() {
 
 void Node::Arm() {
   uint64_t next = ledger_->loop->primary().NextTick();
-  for (auto& shard : shards_) next = std::min(next, shard->loop->primary().NextTick());
+  for (auto& shard : shards_) {
+    if (!shard->away()) next = std::min(next, shard->loop->primary().NextTick());
+  }
   if (next >= armed_ms_) return;
   armed_ms_ = next;
   const uint64_t now = queue_->now_ms();
   queue_->After(next > now ? next - now : 0, [this, next] {
     if (armed_ms_ != next) return;
     armed_ms_ = UINT64_MAX;
-    for (auto& shard : shards_) shard->loop->Tick(queue_->now_ms());
+    for (auto& shard : shards_) {
+      if (!shard->away()) shard->loop->Tick(queue_->now_ms());
+    }
     ledger_->loop->Tick(queue_->now_ms());
     Arm();
   });

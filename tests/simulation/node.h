@@ -78,6 +78,9 @@ class Node {
   void Fetch(Generation generation, StepId step, Revision revision,
              const ledger::MicroBatchRef& ref, Answer<FetchAnswer> answer);
 
+  // A shard that does not answer: the front of the node refuses what it is asked, and goes round
+  // it.
+  bool away(ShardId id) const;
   // One machine, or all, end, and start anew from what was committed; what waited there is
   // forgotten.
   void RestartOne();
@@ -157,6 +160,11 @@ class Node {
   // Of the shards and, as the last one, the ledger; all if there is no such machine.
   void Restart(uint64_t which);
   void CheckThatTheyFit() const;
+  // The shard's process ends. Another one takes its state up after a while, or never.
+  void Leave(ShardId shard);
+  void Return(ShardId shard);
+  void SomeLeave();
+  void DamageSealed(ShardId shard);
   // The process ends.
   void LogFailed();
   // For each machine's, if they are on disks.

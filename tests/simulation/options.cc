@@ -205,6 +205,13 @@ HistoryOptions DrawHistory(uint64_t seed) {
               .flagged = dice.OneIn(2),
               .bytes_max = dice.Between(5'000, 200'000)};
   }
+  // What a shard that is away holds takes no memory in the daemon, which has a store then.
+  if (o.shards > 1 && o.payload_bytes_max == HistoryOptions().payload_bytes_max && !dice.OneIn(4)) {
+    o.away = 0.05 * dice.Unit();
+    o.away_for_good = dice.OneIn(2) ? dice.Unit() : 0;
+    // One shard may be all that is left.
+    o.tasks_per_source = std::max(o.tasks_per_source, tasks_least * o.shards);
+  }
   return o;
 }
 
@@ -217,7 +224,7 @@ std::string HistoryOptions::Summary() const {
       sync_ms_max, " ms", disk ? " on disks" : "", store ? " with payloads" : "", ", trouble ",
       disk_trouble, ", flip ", flip, ", payloads ", payload_bytes_max, ", damage ", damage,
       ", retained ", retention_bytes_max, ", kept ", keep.sample, " up to ", keep.bytes_max,
-      ", rewind ", rewind);
+      ", rewind ", rewind, ", away ", away, ", for good ", away_for_good);
 }
 
 }  // namespace forebay::simulation

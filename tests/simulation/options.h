@@ -101,6 +101,9 @@ struct HistoryOptions {
   uint32_t closed_groups_max = 16'384;
   double damage = 0;  // chance by fetch that a payload of it cannot be read any more
 
+  double away = 0;  // chance by second that a shard answers no more, for seconds or minutes ...
+  double away_for_good = 0;  // ... or, of those, for the rest of the history
+
   // The operator.
   double source_change = 0;  // chances by operator's round (one a second)
   double operator_rewind = 0;

@@ -1,4 +1,5 @@
 // How a Node's machines end and start anew, and what is wrong with its disks.
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -35,7 +36,8 @@ void Node::Restart(uint64_t which) {
     for (const PayloadId payload : unwritten) FreeRefused(payload);
   }
   for (uint32_t i = 0; i < shards() && !refused_; ++i) {
-    if (all || which == i) refused_ = !shards_[i]->Restart(kind, std::exchange(flip, false));
+    if (all || (which == i && !shards_[i]->away()))
+      refused_ = !shards_[i]->Restart(kind, std::exchange(flip, false));
   }
   if (!refused_ && which >= shards()) refused_ = !ledger_->Restart(kind, flip);
   if (refused_) return stats_->Count(Fault::kRefused);
@@ -46,9 +48,61 @@ void Node::Restart(uint64_t which) {
     if (store_ != nullptr) RestartStore(kind == MachineDisk::CrashKind::kPower);
     damage = damage || payloads_.damaged().size() > damaged;
   }
-  for (auto& shard : shards_) shard->loop->Resend();
+  for (auto& shard : shards_) {
+    if (!shard->away()) shard->loop->Resend();
+  }
   ledger_->loop->Resend();
   if (damage) DropDamaged();
+  SendSummaries();
+  Arm();
+}
+
+// One shard is left in any case.
+void Node::SomeLeave() {
+  if (!faults_ || options_.away == 0 || !dice_->Chance(options_.away)) return;
+  Leave(ShardId(static_cast<uint8_t>(dice_->Below(shards()))));
+}
+
+void Node::Leave(ShardId id) {
+  const auto present = std::ranges::count_if(shards_, [](const auto& s) { return !s->away(); });
+  ShardHost& host = *shards_[id.value];
+  if (!faults_ || refused_ || host.away() || present == 1) return;
+  const bool for_good = dice_->Chance(options_.away_for_good);
+  stats_->Count(for_good ? Fault::kAwayForGood : Fault::kAway);
+  host.loop = nullptr;
+  refused_ = !host.Restart(
+      dice_->OneIn(2) ? MachineDisk::CrashKind::kPower : MachineDisk::CrashKind::kProcess, false);
+  if (options_.damage > 0 && dice_->OneIn(2)) DamageSealed(id);
+  ledger_->loop->primary().SetAnswering(queue_->now_ms(), id, false);
+  Arm();
+  if (for_good) return;
+  const uint64_t away_ms = dice_->OneIn(2)
+                               ? dice_->Between(200, 9'000)  // seconds, within the bound
+                               : dice_->Between(11'000, 180'000);
+  queue_->After(away_ms, [this, id] { Return(id); });
+}
+
+// What a sealed plan has of the shard: it is the ledger that must find a way without it.
+void Node::DamageSealed(ShardId id) {
+  for (const ledger::Step* step : ledger().StepsNewestFirst()) {
+    if (step->state != ledger::StepState::kSealed) continue;
+    const auto of_shard = std::ranges::find_if(
+        step->rollouts, [id](const auto& rollout) { return rollout.rollout.shard() == id; });
+    if (of_shard != step->rollouts.end()) return payloads_.Damage(of_shard->payload);
+  }
+}
+
+// Its state is as it left it; what it was told meanwhile waits in the ledger's channel.
+void Node::Return(ShardId id) {
+  if (refused_) return;
+  ShardHost& host = *shards_[id.value];
+  if (ledger().absent(id)) stats_->Count(Fault::kTakenForAbsent);
+  host.StartLoop();
+  ledger_->loop->primary().SetAnswering(queue_->now_ms(), id, true);
+  CheckThatTheyFit();
+  host.loop->Resend();
+  ledger_->loop->Resend();
+  DropDamaged();
   SendSummaries();
   Arm();
 }

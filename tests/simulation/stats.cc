@@ -48,7 +48,11 @@ const char* Name(Fault fault) {
                                                   "bits flipped",
                                                   "starts refused for damage",
                                                   "steps that lost their payloads",
-                                                  "rollouts kept for people"};
+                                                  "rollouts kept for people",
+                                                  "shards away",
+                                                  "shards away for good",
+                                                  "shards taken for absent",
+                                                  "payloads of shards away damaged"};
   return kNames[static_cast<size_t>(fault)];
 }
 

@@ -56,8 +56,12 @@ enum class Fault : uint8_t {
   kRefused,   // the history ends, as a start would serve damage
   kReleased,  // a step that lost its payloads before a checkpoint covered it
   kKept,      // a rollout of a committed step that is there for people at the end
+  kAway,      // a shard that does not answer for a while ...
+  kAwayForGood,
+  kTakenForAbsent,  // ... so long that steps were planned without it
+  kAwayLost,        // a payload of such a shard's, in a step, that cannot be read any more
 };
-inline constexpr size_t kFaults = static_cast<size_t>(Fault::kKept) + 1;
+inline constexpr size_t kFaults = static_cast<size_t>(Fault::kAwayLost) + 1;
 const char* Name(Fault fault);
 
 struct Stats {

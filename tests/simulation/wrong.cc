@@ -20,7 +20,7 @@ bool Looks(World& world) { return world.dice.OneIn(4); }
 bool Mutated(const World& world) {
   const Mutations& m = world.options.mutations;
   return m.accept_old_tokens || m.accept_duplicates || m.ignore_lag || m.ignore_generations ||
-         m.replan_in_place || m.keep_damaged;
+         m.replan_in_place || m.keep_damaged || m.release_alone;
 }
 
 // What is wrong with it now; "" if this kind cannot be had of this rollout.
