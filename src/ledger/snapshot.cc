@@ -6,7 +6,7 @@
 namespace forebay::ledger {
 namespace {
 
-constexpr uint32_t kFormat = 5;
+constexpr uint32_t kFormat = 6;
 
 }  // namespace
 
