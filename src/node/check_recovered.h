@@ -12,6 +12,9 @@ namespace forebay::node {
 
 // What one machine knows of another was committed there first, so it is there, or was lost:
 // DataLoss names the machine that lacks it, and what to do. `shards`: all of them, by number.
+absl::Status CheckLedger(const ledger::State& ledger, const shard::State& shard);
+absl::Status CheckShard(const ledger::State& ledger, const shard::State& shard);
+// Both, of all shards.
 absl::Status CheckRecovered(const ledger::State& ledger,
                             absl::Span<const shard::State* const> shards);
 

@@ -57,6 +57,7 @@ struct Config {
   uint64_t limits_calls_max = 65'536;
   uint64_t server_io_threads = 1;
   uint64_t steps_open_max = 2;
+  uint64_t steps_shard_absent_after_ms = 10'000;
   uint64_t renew_interval_ms = 5'000;
   uint64_t clients_silent_ms = 90'000;
   uint64_t status_trainer_wait_ms = 30'000;

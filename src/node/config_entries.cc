@@ -111,26 +111,31 @@ std::vector<ConfigEntry> StorageEntries() {
 }
 
 std::vector<ConfigEntry> LimitEntries() {
-  return {{"limits.rollout_bytes_max", K::kBytes, &C::limits_rollout_bytes_max, kFixed,
-           "Largest rollout, header and payload.", 1024, 16 * kGiB},
-          {"limits.frame_bytes_max", K::kBytes, &C::limits_frame_bytes_max, kFixed,
-           "Payload that clients put into one message; larger rollouts go in several.", 64 * 1024,
-           kGiB / 2},
-          {"limits.stream_bytes_max", K::kBytes, &C::limits_stream_bytes_max, kFixed,
-           "Bytes of a push stream that are read and not answered.", 64 * 1024, kTiB},
-          {"limits.stream_frames_max", K::kCount, &C::limits_stream_frames_max, kFixed,
-           "Frames of a push stream that are read and not answered.", 1, 65'536},
-          {"limits.push_stall_ms", K::kMilliseconds, &C::limits_push_stall_ms, kChangeable,
-           "How long a push may stop half-way through a rollout while others wait for memory, or "
-           "once its lease is over; then its stream ends.",
-           10, kHourMs},
-          {"limits.fetch_queue_bytes_max", K::kBytes, &C::limits_fetch_queue_bytes_max, kFixed,
-           "Bytes of a fetch stream that wait to be sent.", 64 * 1024, kTiB},
-          {"limits.calls_max", K::kCount, &C::limits_calls_max, kFixed,
-           "Calls at once; more are refused.", 16, 10'000'000},
-          {"server.io_threads", K::kCount, &C::server_io_threads, kFixed,
-           "Threads that serve gRPC. One is the fastest until it is busy all the time.", 1, 64},
-          {"steps.open_max", K::kCount, &C::steps_open_max, kFixed, "Steps open at once.", 1, 64}};
+  return {
+      {"limits.rollout_bytes_max", K::kBytes, &C::limits_rollout_bytes_max, kFixed,
+       "Largest rollout, header and payload.", 1024, 16 * kGiB},
+      {"limits.frame_bytes_max", K::kBytes, &C::limits_frame_bytes_max, kFixed,
+       "Payload that clients put into one message; larger rollouts go in several.", 64 * 1024,
+       kGiB / 2},
+      {"limits.stream_bytes_max", K::kBytes, &C::limits_stream_bytes_max, kFixed,
+       "Bytes of a push stream that are read and not answered.", 64 * 1024, kTiB},
+      {"limits.stream_frames_max", K::kCount, &C::limits_stream_frames_max, kFixed,
+       "Frames of a push stream that are read and not answered.", 1, 65'536},
+      {"limits.push_stall_ms", K::kMilliseconds, &C::limits_push_stall_ms, kChangeable,
+       "How long a push may stop half-way through a rollout while others wait for memory, or "
+       "once its lease is over; then its stream ends.",
+       10, kHourMs},
+      {"limits.fetch_queue_bytes_max", K::kBytes, &C::limits_fetch_queue_bytes_max, kFixed,
+       "Bytes of a fetch stream that wait to be sent.", 64 * 1024, kTiB},
+      {"limits.calls_max", K::kCount, &C::limits_calls_max, kFixed,
+       "Calls at once; more are refused.", 16, 10'000'000},
+      {"server.io_threads", K::kCount, &C::server_io_threads, kFixed,
+       "Threads that serve gRPC. One is the fastest until it is busy all the time.", 1, 64},
+      {"steps.open_max", K::kCount, &C::steps_open_max, kFixed, "Steps open at once.", 1, 64},
+      {"steps.shard_absent_after_ms", K::kMilliseconds, &C::steps_shard_absent_after_ms, kFixed,
+       "A shard that does not answer for so long is absent: steps are planned without it, until "
+       "it is back.",
+       100, kHourMs}};
 }
 
 std::vector<ConfigEntry> ClusterEntries() {

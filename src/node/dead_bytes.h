@@ -28,6 +28,8 @@ class DeadBytes {
     std::vector<PayloadId> payloads;
     std::vector<PayloadId> contents;
     std::vector<std::pair<StepId, std::vector<PayloadId>>> wanted;
+    // False: a shard is absent, and what it names is not known. Then nothing is garbage.
+    bool all = true;
   };
   // The payloads of them that are lost.
   virtual absl::StatusOr<std::vector<PayloadId>> Recovered(const Named& named) = 0;

@@ -7,7 +7,6 @@
 #include "base/prng.h"
 #include "base/sync.h"
 #include "base/units.h"
-#include "node/check_recovered.h"
 #include "node/process_clock.h"
 #include "shard/limits.h"
 
@@ -27,6 +26,11 @@ uint32_t FirstToken(uint64_t run) {
   return run == 0 ? 1 : 1 + static_cast<uint32_t>(Mix64(run) % (uint32_t{1} << 30));
 }
 uint64_t FirstGeneration(uint64_t run) { return run == 0 ? 1 : 1 + Mix64(run) % 1'000'000 * 1'000; }
+
+std::unique_ptr<shard::State> NewState(ShardId shard, const Engine::Options& options) {
+  return std::make_unique<shard::State>(
+      shard::Options{.shard = shard, .run_seed = options.run_seed});
+}
 
 // Without a journal a log that keeps nothing.
 template <class Command, class State>
@@ -58,6 +62,7 @@ absl::Status Engine::Ledger::Begin(Journal* journal, LogPosition applied) {
   loop.emplace(&state, log.get(), this, applied);
   loop->primary().SetRetentionBytesMax(engine->dead_->RetentionBytesMax());
   loop->primary().SetFirstGeneration(FirstGeneration(engine->options_.run));
+  loop->primary().SetAbsentAfterMs(engine->options_.absent_after_ms);
   loop->primary().SetKeep(engine->dead_->Keep(0), 0);
   return absl::OkStatus();
 }
@@ -76,11 +81,13 @@ void Engine::Ledger::OnDead(const std::vector<PayloadId>& payloads) {
 
 void Engine::Ledger::SendToShard(ShardId shard, const codec::NumberedMessage& message) {
   auto& s = *engine->shards_[shard.value];
+  if (!s.presence.ok()) return;  // it waits in the channel
   s.serial.Post([&s, message] { s.loop->FromLedger(NowMs(), message); });
 }
 
 void Engine::Ledger::AcknowledgeShard(ShardId shard, uint64_t number) {
   auto& s = *engine->shards_[shard.value];
+  if (!s.presence.ok()) return;
   s.serial.Post([&s, number] { s.loop->LedgerAcknowledged(NowMs(), number); });
 }
 
@@ -115,14 +122,16 @@ void Engine::Ledger::EndWaits(uint64_t now_ms) {
 }
 
 Engine::Shard::Shard(Engine* e, ShardId shard, const Options& options)
-    : engine(e), id(shard), state(shard::Options{.shard = shard, .run_seed = options.run_seed}) {}
+    : engine(e), id(shard), state(NewState(shard, options)) {}
 
 absl::Status Engine::Shard::Begin(Journal* journal, LogPosition applied) {
+  // One that is absent only looks as if it were there, and empty.
+  if (!presence.ok()) journal = nullptr;
   auto opened =
-      OpenLog<shard::Command>(journal, state, applied, shared_serial, [this] { OnCommitted(); });
+      OpenLog<shard::Command>(journal, *state, applied, shared_serial, [this] { OnCommitted(); });
   if (!opened.ok()) return opened.status();
   log = *std::move(opened);
-  loop.emplace(&state, log.get(), this, NowMs(), applied);
+  loop.emplace(state.get(), log.get(), this, NowMs(), applied);
   loop->primary().SetFirstToken(FirstToken(engine->options_.run));
   return absl::OkStatus();
 }
@@ -188,78 +197,6 @@ absl::Status Engine::LogFull(const std::string& machine, const LogQueue& queue) 
       BytesText(queue.bytes_max), " (storage.log_pending_bytes_max)"));
 }
 
-DeadBytes::Named Engine::NamedByState() const {
-  DeadBytes::Named named;
-  for (const auto& shard : shards_) {
-    shard->state.ForEachPayload([&](PayloadId id) { named.payloads.push_back(id); },
-                                [&](PayloadId id) { named.contents.push_back(id); });
-  }
-  ledger_.state.ForEachPayload([&](PayloadId id) { named.payloads.push_back(id); },
-                               [](PayloadId) {});
-  for (const ledger::Step* step : ledger_.state.StepsNewestFirst()) {
-    if (step->live()) named.wanted.emplace_back(step->step, step->ToFetch());
-  }
-  return named;
-}
-
-void Engine::DropLost(const std::vector<PayloadId>& lost) {
-  if (lost.empty()) return;
-  ledger_.serial.Post(
-      [this, lost] { ledger_.loop->Propose(NowMs(), 0, ledger::DropDamaged{.payloads = lost}); });
-  for (auto& shard : shards_) {
-    shard->serial.Post([s = shard.get(), lost] {
-      const std::vector<shard::DamagedPayload> found = s->state.FindPayloads(lost);
-      for (size_t at = 0; at < found.size(); at += shard::kEntriesMax) {
-        const size_t end = std::min<size_t>(at + shard::kEntriesMax, found.size());
-        const auto first = found.begin() + static_cast<std::ptrdiff_t>(at);
-        const auto last = found.begin() + static_cast<std::ptrdiff_t>(end);
-        s->loop->Propose(NowMs(), 0, shard::DropDamaged{.payloads = {first, last}});
-      }
-    });
-  }
-}
-
-absl::Status Engine::Follow(Journal* journal) {
-  if (auto status = journal->Follow(&ledger_.state); !status.ok()) return status;
-  for (auto& shard : shards_) {
-    if (auto status = journal->Follow(&shard->state); !status.ok()) return status;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Engine::Begin(Journal* journal) {
-  std::vector<PayloadId> lost;
-  LogPosition ledger_applied;
-  std::vector<LogPosition> applied(shards_.size());
-  if (journal != nullptr) {
-    auto position = journal->Recover(&ledger_.state);
-    if (!position.ok()) return position.status();
-    ledger_applied = *position;
-    for (size_t i = 0; i < shards_.size(); ++i) {
-      position = journal->Recover(&shards_[i]->state);
-      if (!position.ok()) return position.status();
-      applied[i] = *position;
-    }
-    std::vector<const shard::State*> shards;
-    for (const auto& shard : shards_) shards.push_back(&shard->state);
-    if (auto status = CheckRecovered(ledger_.state, shards); !status.ok()) return status;
-    auto recovered = dead_->Recovered(NamedByState());
-    if (!recovered.ok()) return recovered.status();
-    lost = *std::move(recovered);
-  }
-  if (auto status = ledger_.Begin(journal, ledger_applied); !status.ok()) return status;
-  for (size_t i = 0; i < shards_.size(); ++i) {
-    if (auto status = shards_[i]->Begin(journal, applied[i]); !status.ok()) return status;
-  }
-  ProcessClock::Tick();  // from here on a standstill is noticed
-  // Messages that were not acknowledged before the end of the last process.
-  ledger_.serial.Post([this] { ledger_.loop->Resend(); });
-  for (auto& shard : shards_) shard->serial.Post([s = shard.get()] { s->loop->Resend(); });
-  DropLost(lost);
-  timer_ = std::thread([this] { TimerThread(); });
-  return absl::OkStatus();
-}
-
 Engine::~Engine() {
   {
     MutexLock lock(&timer_mutex_);
@@ -299,7 +236,7 @@ void Engine::Shard::Acquire(shard::Assign request, uint32_t wait_ms, std::shared
 // The rounds of one request begin at the same shard, so its record alone tells a new one.
 bool Engine::Shard::NoteCall(const shard::Assign& request, const std::shared_ptr<Ticket>& ticket) {
   if (newest_calls.size() > 2 * shard::kSessionsMax) {
-    absl::erase_if(newest_calls, [this](const auto& of) { return !state.Session(of.first); });
+    absl::erase_if(newest_calls, [this](const auto& of) { return !state->Session(of.first); });
   }
   std::shared_ptr<Ticket>& newest = newest_calls[request.session];
   const bool known = newest != nullptr;
@@ -411,6 +348,7 @@ void Engine::NextInRound(std::unique_ptr<Round> round) {
 // Within the shard's loop.
 void Engine::Visit(Shard& shard, uint32_t wait_ms, std::unique_ptr<Round> round) {
   ++round->visited;
+  if (!shard.presence.ok()) return NextInRound(std::move(round));
   shard::Assign request = round->request;
   const auto found = static_cast<uint32_t>(round->answer.assignments.size());
   request.max = request.max > found ? request.max - found : 1;
@@ -436,6 +374,7 @@ void Engine::Visit(Shard& shard, uint32_t wait_ms, std::unique_ptr<Round> round)
 struct Engine::Snapshots {
   std::vector<MachineSnapshot> taken;
   SnapshotsDone done;
+  size_t next = 0;  // 0: the ledger
 };
 
 void Engine::Snapshot(SnapshotsDone done) {
@@ -445,21 +384,22 @@ void Engine::Snapshot(SnapshotsDone done) {
 }
 
 void Engine::NextSnapshot(std::unique_ptr<Snapshots> snapshots) {
-  const size_t taken = snapshots->taken.size();
-  if (taken > shards_.size()) return snapshots->done(std::move(snapshots->taken));
-  const std::string machine = taken == 0 ? "ledger" : absl::StrCat("shard-", taken - 1);
+  const size_t index = snapshots->next++;
+  if (index > shards_.size()) return snapshots->done(std::move(snapshots->taken));
+  if (index > 0 && !shards_[index - 1]->presence.ok()) return NextSnapshot(std::move(snapshots));
+  const std::string machine = index == 0 ? "ledger" : absl::StrCat("shard-", index - 1);
   auto next = [this, machine,
                snapshots = std::move(snapshots)](absl::StatusOr<SnapshotPlace> place) mutable {
     if (!place.ok()) return snapshots->done(place.status());
     snapshots->taken.push_back({machine, *std::move(place)});
     NextSnapshot(std::move(snapshots));
   };
-  if (taken == 0) {
+  if (index == 0) {
     ledger_.serial.Post(
         [this, next = std::move(next)]() mutable { ledger_.loop->Snapshot(std::move(next)); });
   } else {
-    shards_[taken - 1]->serial.Post(
-        [s = shards_[taken - 1].get(), next = std::move(next)]() mutable {
+    shards_[index - 1]->serial.Post(
+        [s = shards_[index - 1].get(), next = std::move(next)]() mutable {
           s->loop->Snapshot(std::move(next));
         });
   }
@@ -535,7 +475,10 @@ void Engine::TickAll() {
     ledger.SetRetentionBytesMax(dead_->RetentionBytesMax());
     ledger.SetStoreFull(now, dead_->StoreFull());
     uint64_t kept_bytes = 0;
-    for (const auto& shard : shards_) kept_bytes += shard->kept_bytes;
+    for (const auto& shard : shards_) {
+      kept_bytes += shard->kept_bytes;
+      ledger.SetAnswering(now, shard->id, shard->presence.ok());
+    }
     ledger.SetKeep(dead_->Keep(kept_bytes), kept_bytes);
     TickShards(free_bytes, ledger.HeldBack(free_bytes));
     ledger_.loop->Tick(now);
@@ -545,10 +488,11 @@ void Engine::TickAll() {
 
 void Engine::TickShards(uint64_t free_bytes, const std::vector<SourceId>& held_back) {
   for (auto& shard : shards_) {
+    if (!shard->presence.ok()) continue;
     shard->serial.Post([s = shard.get(), free_bytes = free_bytes / shards_.size(), held_back] {
       s->loop->primary().SetMemory(free_bytes, kExpectedRolloutBytes);
       s->loop->primary().HoldBack(held_back);
-      s->kept_bytes = s->state.kept_bytes();
+      s->kept_bytes = s->state->kept_bytes();
       s->loop->Tick(NowMs());
     });
   }

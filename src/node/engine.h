@@ -1,6 +1,8 @@
 // The state machines of one node, made safe for threads: shard loops and the ledger loop, each in a
 // Serial of its own.
 //
+// A shard whose log is damaged is absent: the ledger plans without it, and calls that need it are
+// answered Unavailable. For those that only look it is empty.
 // Thread-safe. `done` callbacks run inside the loop that answers: they must not block, and may call
 // the engine again. The stores outlive the engine. Every call is answered exactly once, unless the
 // engine is destroyed first. While a machine's log is full (LogQueue), pushes to it wait, and other
@@ -21,11 +23,13 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
+#include "base/check.h"
 #include "base/sync.h"
 #include "node/calls.h"
 #include "node/dead_bytes.h"
 #include "node/journal.h"
 #include "node/ledger_loop.h"
+#include "node/replies.h"
 #include "node/serial.h"
 #include "node/shard_loop.h"
 
@@ -37,6 +41,7 @@ class Engine {
     uint32_t shards = 1;
     uint64_t run = 0, run_seed = 0;  // by `run` tokens and generations begin; 0: with 1
     uint32_t open_steps_max = 2;
+    uint64_t absent_after_ms = ledger::kAbsentAfterMs;
   };
   template <class R>
   using Done = absl::AnyInvocable<void(R&&)>;
@@ -54,6 +59,8 @@ class Engine {
   uint32_t shards() const { return static_cast<uint32_t>(shards_.size()); }
   // The shard that owns a task of this id.
   ShardId ShardOf(uint64_t external_hash) const;
+  // OK, or why it is absent. Pushes and rewards are for shards that are not.
+  const absl::Status& Presence(ShardId shard) const { return shards_[shard.value]->presence; }
 
   // Names an Acquire that waits. Made by the caller, thread-safe.
   struct Ticket {
@@ -83,11 +90,8 @@ class Engine {
     s.serial.Post([&s, make = std::move(make), done = std::move(done)]() mutable {
       const bool full = s.log->queue().full();
       if constexpr (requires(R reply) { reply.status; }) {
-        if (full) {
-          R refused;
-          refused.status = s.LogFull();
-          return done(std::move(refused));
-        }
+        if (!s.presence.ok()) return done(Refused<R>(s.presence));
+        if (full) return done(Refused<R>(s.LogFull()));
       } else if (full || !s.held.empty()) {
         s.engine->pushes_held_ += 1;
         s.held.push_back([&s, make = std::move(make), done = std::move(done)]() mutable {
@@ -101,21 +105,10 @@ class Engine {
   template <class R>
   void AskLedger(ledger::Command command, Done<R> done) {
     ledger_.serial.Post([this, command = std::move(command), done = std::move(done)]() mutable {
-      if (ledger_.log->queue().full()) {
-        R refused;
-        refused.status = LogFull("ledger", ledger_.log->queue());
-        return done(std::move(refused));
-      }
+      if (ledger_.log->queue().full())
+        return done(Refused<R>(LogFull("ledger", ledger_.log->queue())));
       const auto tag = ledger_.calls.Add([done = std::move(done)](ledger::Reply&& reply) mutable {
-        // A refusal is a StatusReply whatever was asked.
-        if (auto* refusal = std::get_if<ledger::StatusReply>(&reply)) {
-          if constexpr (!std::is_same_v<R, ledger::StatusReply>) {
-            R answer;
-            answer.status = std::move(refusal->status);
-            return done(std::move(answer));
-          }
-        }
-        done(std::get<R>(std::move(reply)));
+        done(ReplyAs<R>(std::move(reply)));
       });
       ledger_.loop->Propose(NowMs(), tag, std::move(command));
     });
@@ -200,7 +193,8 @@ class Engine {
       const auto tag = calls.Add([done = std::move(done)](shard::Reply&& reply) mutable {
         done(std::get<R>(std::move(reply)));
       });
-      loop->Propose(NowMs(), tag, make(state));
+      FOREBAY_CHECK(presence.ok());
+      loop->Propose(NowMs(), tag, make(*state));
     }
     absl::Status LogFull() const;
     // Whether the request may have been made before. It is the session's newest from then on.
@@ -210,7 +204,8 @@ class Engine {
     const ShardId id;
     const std::shared_ptr<Serial> shared_serial = std::make_shared<Serial>();
     Serial& serial = *shared_serial;
-    shard::State state;
+    absl::Status presence;  // from Begin on; see Presence
+    std::unique_ptr<shard::State> state;
     std::unique_ptr<Log<shard::Command>> log;
     std::optional<ShardLoop> loop;  // from Begin on
     Calls<shard::Reply> calls;
@@ -226,6 +221,9 @@ class Engine {
   void AskWhoAnswered(std::unique_ptr<Round> round);
   void NextInRound(std::unique_ptr<Round> round);
   void Visit(Shard& shard, uint32_t wait_ms, std::unique_ptr<Round> round);
+  absl::Status Recover(Journal* journal, LogPosition* ledger, std::vector<LogPosition>* shards);
+  // Of those that are there, which is one at least.
+  absl::Status LeaveOut(Shard& shard, const absl::Status& why);
   DeadBytes::Named NamedByState() const;
   // Each machine lets go of those that it names, or at the next start if this one ends before.
   void DropLost(const std::vector<PayloadId>& lost);
@@ -238,6 +236,7 @@ class Engine {
   DeadBytes* const dead_;
   Ledger ledger_;
   std::vector<std::unique_ptr<Shard>> shards_;
+  bool follows_ = false;
   uint64_t look_due_ms_ = 0;  // at the logs; the timer's
   std::atomic<bool> closing_{false};
   std::atomic<uint64_t> pushes_held_{0};

@@ -44,7 +44,8 @@ absl::Status CheckNames(const v1::OpenSessionRequest& request) {
   return absl::OkStatus();
 }
 
-// Every shard knows every session; the answer goes out when the last of them has it.
+// Every shard knows every session, but for those that were absent then; the answer goes out when
+// the last of them has it.
 void OpenSession(ServiceContext* context, const v1::OpenSessionRequest& request,
                  TypedResponder<v1::OpenSessionResponse> responder) {
   if (auto status = CheckNames(request); !status.ok()) return responder.Fail(status);
@@ -56,15 +57,20 @@ void OpenSession(ServiceContext* context, const v1::OpenSessionRequest& request,
     std::atomic<uint32_t> left;
     TypedResponder<v1::OpenSessionResponse> responder;
   };
-  auto job = std::make_shared<Job>(context->engine->shards(), std::move(responder));
+  std::vector<ShardId> present;
+  for (uint32_t i = 0; i < context->engine->shards(); ++i) {
+    const ShardId shard(static_cast<uint8_t>(i));
+    if (context->engine->Presence(shard).ok()) present.push_back(shard);
+  }
+  auto job = std::make_shared<Job>(static_cast<uint32_t>(present.size()), std::move(responder));
   const shard::OpenSession command{.session = session,
                                    .actor = request.actor(),
                                    .engine = request.engine(),
                                    .site = request.site(),
                                    .client = request.client()};
-  for (uint32_t i = 0; i < context->engine->shards(); ++i) {
+  for (const ShardId shard : present) {
     context->engine->Ask<shard::CountReply>(
-        ShardId(static_cast<uint8_t>(i)), command, [context, job](shard::CountReply&& reply) {
+        shard, command, [context, job](shard::CountReply&& reply) {
           if (job->left.fetch_sub(1) != 1) return;
           if (!reply.status.ok()) return job->responder.Fail(reply.status);
           context->engine->OnLedger([context, job](node::LedgerLoop& loop, uint64_t) {

@@ -94,6 +94,7 @@ void DropRollouts(ServiceContext* context, v1::DropRolloutsRequest request,
     drops[RolloutId(id).shard()].rollouts.push_back(RolloutId(id));
   }
   for (uint32_t i = 0; request.ready() && i < shards; ++i) {
+    if (!context->engine->Presence(ShardId(static_cast<uint8_t>(i))).ok()) continue;
     drops[ShardId(static_cast<uint8_t>(i))].ready = true;
   }
   for (auto& [shard, drop] : drops) {

@@ -61,6 +61,10 @@ void StartEval(ServiceContext* context, v1::StartEvalRequest request,
     return responder.Fail(
         absl::NotFoundError(absl::StrCat("source: '", request.source(), "' is not a source")));
   }
+  for (uint32_t i = 0; i < context->engine->shards(); ++i) {
+    const absl::Status& presence = context->engine->Presence(ShardId(static_cast<uint8_t>(i)));
+    if (!presence.ok()) return responder.Fail(presence);
+  }
   shard::StartEval command{.run = EvalRunId(request.eval_run()),
                            .source = source->id,
                            .version = FromWire(request.version()),

@@ -110,6 +110,8 @@ void ReadRollout(ServiceContext* context, const v1::ReadRolloutRequest& request,
   }
   const RolloutId id(request.rollout_id());
   if (id.shard().value >= context->engine->shards()) return responder.Fail(NoRollout(id));
+  if (auto presence = context->engine->Presence(id.shard()); !presence.ok())
+    return responder.Fail(presence);
   auto reading = std::make_shared<Reading>(
       Reading{id, request.offset(), request.bytes_max(), std::move(responder), {}});
   context->engine->OnShard(id.shard(), [context, reading](node::ShardLoop& loop, uint64_t) {

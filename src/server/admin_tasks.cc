@@ -53,6 +53,9 @@ struct AddJob {
   std::vector<shard::AddTasks> by_shard;
   std::vector<std::vector<int>> places;  // of by_shard's tasks in the request
   std::vector<std::vector<bool>> known;  // likewise
+  // Of shards that are absent.
+  uint64_t left_out = 0;
+  std::string why_left_out;  // the first
   v1::AddTasksResponse response;
 };
 
@@ -73,9 +76,20 @@ absl::Status Explain(const AddJob& job, size_t shard, const shard::AddTasksReply
       "' with another payload or other attributes; a task never changes: give it another id"));
 }
 
+// All others are in. Not Unavailable: a client would try for as long as it may, in vain.
+absl::Status LeftOut(const AddJob& job) {
+  if (job.left_out == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      job.left_out, " of ", job.request.tasks_size(), " tasks are left out (", job.response.added(),
+      " were added, ", job.response.known(), " were known): ", job.why_left_out));
+}
+
 void AddAt(std::shared_ptr<AddJob> job, size_t shard) {
   while (shard < job->by_shard.size() && job->by_shard[shard].tasks.empty()) ++shard;
-  if (shard == job->by_shard.size()) return job->responder.Reply(job->response);
+  if (shard == job->by_shard.size()) {
+    const absl::Status left_out = LeftOut(*job);
+    return left_out.ok() ? job->responder.Reply(job->response) : job->responder.Fail(left_out);
+  }
   job->context->engine->Ask<shard::AddTasksReply>(
       ShardId(static_cast<uint8_t>(shard)), std::move(job->by_shard[shard]),
       [job, shard](shard::AddTasksReply&& reply) {
@@ -133,6 +147,13 @@ void Distribute(std::shared_ptr<AddJob> job, SourceId source) {
     const auto& task = job->request.tasks(i);
     const uint64_t hash = Hash64(task.external_id());
     const size_t shard = engine->ShardOf(hash).value;
+    if (const auto& presence = engine->Presence(engine->ShardOf(hash)); !presence.ok()) {
+      if (job->left_out++ == 0) {
+        job->why_left_out =
+            absl::StrCat("tasks[", i, "] '", task.external_id(), "': ", presence.message());
+      }
+      continue;
+    }
     job->places[shard].push_back(i);
     job->by_shard[shard].tasks.push_back(
         {.external_hash = hash,
@@ -192,6 +213,8 @@ void SetQuarantine(ServiceContext* context, const v1::TaskNamesRequest& request,
                                               .all_quarantined = request.all_quarantined()});
   for (const auto& id : request.external_ids()) {
     const uint64_t hash = Hash64(id);
+    const absl::Status& presence = context->engine->Presence(context->engine->ShardOf(hash));
+    if (!presence.ok()) return job->responder.Fail(presence);
     by_shard[context->engine->ShardOf(hash).value].external_hashes.push_back(hash);
   }
   job->left = static_cast<uint32_t>(by_shard.size());

@@ -67,7 +67,8 @@ Daemon::Daemon(const node::Config& config, std::unique_ptr<ClusterRun> cluster,
           node::Engine::Options{.shards = static_cast<uint32_t>(config.shards),
                                 .run = storage_->run(),
                                 .run_seed = config.run_seed,
-                                .open_steps_max = static_cast<uint32_t>(config.steps_open_max)},
+                                .open_steps_max = static_cast<uint32_t>(config.steps_open_max),
+                                .absent_after_ms = config.steps_shard_absent_after_ms},
           storage_.get())),
       push_port_(engine_.get(), &catalog_, storage_.get(), &metrics_),
       fetch_port_(engine_.get(), &clients_),
@@ -162,6 +163,12 @@ absl::Status Daemon::Begin() {
   }
   for (const std::string& loss : storage_->losses()) {
     Log(LogLevel::kWarning, "storage", {{"note", loss}});
+  }
+  for (uint32_t i = 0; i < engine_->shards(); ++i) {
+    const absl::Status& presence = engine_->Presence(ShardId(static_cast<uint8_t>(i)));
+    if (presence.ok()) continue;
+    Log(LogLevel::kError, "a shard is absent; the run goes on without it",
+        {{"shard", i}, {"why", presence.message()}});
   }
   absl::Status status;
   Notification done;

@@ -81,7 +81,7 @@ void FetchPort::Lost(const FetchKey& key, const FetchView& view, const absl::Sta
     of_shard.push_back(rollout);
     absl::StrAppend(&names, names.empty() ? "rollout " : ", ", Hex(slot.rollout.value));
   }
-  ledger::DropDamaged columns;
+  ledger::DropDamaged columns;  // and what is of shards that are absent
   for (const ledger::WrittenColumn& column : view.written) {
     if (!is_lost(column.payload)) continue;
     columns.payloads.push_back(column.payload);
@@ -94,7 +94,13 @@ void FetchPort::Lost(const FetchKey& key, const FetchView& view, const absl::Sta
        {"revision", key.revision.value},
        {"lost", names},
        {"why", why.message()}});
-  for (auto& [shard, of_shard] : rollouts) Drop(engine_, shard, std::move(of_shard));
+  for (auto& [shard, of_shard] : rollouts) {
+    if (engine_->Presence(shard).ok()) {
+      Drop(engine_, shard, std::move(of_shard));
+      continue;
+    }
+    for (const auto& [rollout, payload] : of_shard) columns.payloads.push_back(payload);
+  }
   if (!columns.payloads.empty()) {
     engine_->AskLedger<ledger::StatusReply>(
         std::move(columns), [](ledger::StatusReply&& reply) { LogRefusal(reply.status); });

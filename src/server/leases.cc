@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/sync.h"
 #include "codec/actor_messages.h"
 #include "forebay/v1/actor.pb.h"
@@ -140,6 +141,10 @@ void Renew(ServiceContext* context, grpc::ByteBuffer body, Responder responder) 
   for (uint32_t i = 0; i < count; ++i) {
     by_shard[AttemptId(job->request.attempt_ids[i]).shard().value].push_back(i);
   }
+  // Those of a shard that is absent go on: it may come back with their leases.
+  for (uint32_t s = 0; s < shards; ++s) {
+    if (!context->engine->Presence(ShardId(static_cast<uint8_t>(s))).ok()) by_shard[s].clear();
+  }
   std::erase_if(by_shard, [](const auto& part) { return part.empty(); });
   if (by_shard.empty()) return AnswerRenew(job.get());
   job->left = static_cast<uint32_t>(by_shard.size());
@@ -173,6 +178,14 @@ struct RewardJob {
   TypedResponder<v1::SetRewardResponse> responder;
 };
 
+void AnswerRewards(RewardJob* job) {
+  v1::SetRewardResponse response;
+  for (const auto result : job->results) {
+    response.add_results(static_cast<v1::PushResult>(result));
+  }
+  job->responder.Reply(response);
+}
+
 void SetRewardsAt(ServiceContext* context, ShardId shard, std::vector<int> indexes,
                   std::shared_ptr<RewardJob> job) {
   auto sent = std::make_shared<std::vector<int>>();
@@ -193,12 +206,7 @@ void SetRewardsAt(ServiceContext* context, ShardId shard, std::vector<int> index
         for (size_t k = 0; k < sent->size() && k < reply.results.size(); ++k) {
           job->results[static_cast<size_t>((*sent)[k])] = reply.results[k];
         }
-        if (job->left.fetch_sub(1) != 1) return;
-        v1::SetRewardResponse response;
-        for (const auto result : job->results) {
-          response.add_results(static_cast<v1::PushResult>(result));
-        }
-        job->responder.Reply(response);
+        if (job->left.fetch_sub(1) == 1) AnswerRewards(job.get());
       });
 }
 
@@ -228,11 +236,13 @@ void SetReward(ServiceContext* context, v1::SetRewardRequest request,
                       shard::PushResult::kUnknown);
   std::vector<std::vector<int>> by_shard(context->engine->shards());
   for (int i = 0; i < job->request.rewards_size(); ++i) {
-    by_shard[AttemptId(job->request.rewards(i).attempt_id()).shard().value].push_back(i);
+    const ShardId shard = AttemptId(job->request.rewards(i).attempt_id()).shard();
+    // As a push: not taken, and unknown for now.
+    if (context->engine->Presence(shard).ok()) by_shard[shard.value].push_back(i);
   }
   uint32_t parts = 0;
   for (const auto& part : by_shard) parts += part.empty() ? 0 : 1;
-  if (parts == 0) return job->responder.Reply(v1::SetRewardResponse());
+  if (parts == 0) return AnswerRewards(job.get());
   job->left = parts;
   for (size_t s = 0; s < by_shard.size(); ++s) {
     if (by_shard[s].empty()) continue;
@@ -255,7 +265,8 @@ void CountOverShards(node::Engine* engine, const std::vector<shard::LeaseRef>& l
   for (const auto& lease : leases) {
     const auto shard = lease.attempt.shard().value;
     if (shard >= by_shard.size()) return answer(NoSuchShard(lease.attempt, engine->shards()));
-    by_shard[shard].push_back(lease);
+    // Leases of a shard that is absent end by themselves when it is back.
+    if (engine->Presence(ShardId(shard)).ok()) by_shard[shard].push_back(lease);
   }
   auto job = std::make_shared<Job>();
   job->answer = std::move(answer);

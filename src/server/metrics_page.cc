@@ -299,6 +299,20 @@ void AddSteps(const Observation& seen, MetricFamilies* out) {
   out->Counter("forebay_versions_published_total", "Versions published.", D(c.versions_published));
 }
 
+void AddAbsent(const Observation& seen, MetricFamilies* out) {
+  out->Gauge("forebay_shards_absent", "Shards that do not serve.", D(seen.absent.size()));
+  for (uint32_t i = 0; i < seen.shards; ++i) {
+    const bool absent = std::ranges::any_of(
+        seen.absent, [i](const AbsentShard& of) { return of.shard.value == i; });
+    out->Gauge("forebay_shard_absent", "Whether this shard does not serve.", absent ? 1 : 0,
+               {{"shard", absl::StrCat(i)}});
+  }
+  out->Counter("forebay_shard_absences_total", "Times that steps began to be planned without one.",
+               D(seen.ledger.shard_absences));
+  out->Counter("forebay_absent_groups_total", "Groups that open steps gave up for that.",
+               D(seen.ledger.groups_of_absent));
+}
+
 void AddClients(const Observation& seen, MetricFamilies* out) {
   out->Gauge("forebay_actors", "Actors heard within clients.silent_ms.", D(seen.actors_live));
   out->Gauge("forebay_sessions", "Sessions remembered.", D(seen.sessions));
@@ -476,6 +490,7 @@ std::string MetricsPage(const Observation& seen, const RunMetrics& run, const Me
     AddSnapshots(seen, &out);
   }
   AddSteps(seen, &out);
+  AddAbsent(seen, &out);
   AddClients(seen, &out);
   AddDrift(seen.drift, &out);
   AddRun(run, &out);

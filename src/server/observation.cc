@@ -127,6 +127,15 @@ void LookAtDrift(const ledger::State& state, DriftFacts* out) {
   }
 }
 
+void LookAtAbsent(const ledger::State& state, AbsentShard* out) {
+  out->planned_without = state.absent(out->shard);
+  for (const ledger::Step* step : state.StepsNewestFirst()) {
+    if (!step->live() || step->state == ledger::StepState::kOpen) continue;
+    out->planned_rollouts += std::ranges::count_if(
+        step->rollouts, [out](const auto& held) { return held.rollout.shard() == out->shard; });
+  }
+}
+
 void LookAtLedger(node::LedgerLoop& loop, uint64_t now_ms, Observation* out) {
   const auto& state = loop.state();
   LookAtSteps(loop, now_ms, out);
@@ -149,6 +158,7 @@ void LookAtLedger(node::LedgerLoop& loop, uint64_t now_ms, Observation* out) {
   }
   out->ledger = state.counters();
   LookAtDrift(state, &out->drift);
+  for (AbsentShard& absent : out->absent) LookAtAbsent(state, &absent);
 }
 
 }  // namespace
@@ -271,6 +281,11 @@ void Observe(ServiceContext* context, std::function<void(std::shared_ptr<Observa
   auto out = std::make_shared<Observation>();
   out->draining = context->draining;
   out->shards = context->engine->shards();
+  for (uint32_t i = 0; i < out->shards; ++i) {
+    const ShardId shard(static_cast<uint8_t>(i));
+    const absl::Status& presence = context->engine->Presence(shard);
+    if (!presence.ok()) out->absent.push_back({shard, std::string(presence.message())});
+  }
   out->payloads = context->payloads->use();
   if (const auto* segments = context->storage->segments()) {
     out->storage = {.durable = true,
@@ -292,7 +307,8 @@ void Observe(ServiceContext* context, std::function<void(std::shared_ptr<Observa
   auto last_seen = std::make_shared<LastSeen>();
   ForEachShard(
       context->engine,
-      [last_seen, out](node::ShardLoop& loop, uint64_t) {
+      [context, last_seen, out](node::ShardLoop& loop, uint64_t) {
+        if (!context->engine->Presence(loop.state().shard()).ok()) return;
         LookAtShard(loop, last_seen.get(), out.get());
       },
       [context, last_seen, out, done = std::move(done)] {

@@ -91,9 +91,17 @@ struct LogFacts {
   node::LogQueue queue;
 };
 
+struct AbsentShard {
+  ShardId shard;
+  std::string why;  // names it
+  bool planned_without = false;
+  uint64_t planned_rollouts = 0;  // of it, in plans that are not committed: served from the store
+};
+
 struct Observation {
   bool draining = false;
   uint32_t shards = 0;
+  std::vector<AbsentShard> absent;
   std::vector<SourceFacts> sources;
   uint64_t sessions = 0;     // ever opened, and remembered
   uint64_t actors_live = 0;  // heard within clients.silent_ms

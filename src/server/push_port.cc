@@ -16,6 +16,13 @@ shard::PushOutcome Invalid(const char* field, std::string message) {
   return {.result = shard::PushResult::kInvalid, .field = field, .message = std::move(message)};
 }
 
+// It is not acknowledged, and can be pushed again once the shard is back.
+shard::PushOutcome OfAbsent(const absl::Status& presence) {
+  return {.result = shard::PushResult::kUnknown,
+          .field = "attempt_id",
+          .message = std::string(presence.message())};
+}
+
 // Fills in the training reward. False, with the outcome set, when a required column is missing.
 bool CheckAgainstSource(const CatalogSource& source, const CatalogSnapshot& names,
                         const std::vector<codec::NumberedReward>& rewards, const PushedNames& named,
@@ -118,7 +125,8 @@ void PushPort::Push(PushBatch batch, PushAnswer answer) {
   const size_t count = job->batch.rollouts.size();
   size_t same = 0;
   while (same < count && shard(same) == shard(0)) ++same;
-  if (same == count && count > 0 && shard(0) < engine_->shards()) {
+  const auto presence = [&](size_t i) { return engine_->Presence(ShardId(shard(i))); };
+  if (same == count && count > 0 && shard(0) < engine_->shards() && presence(0).ok()) {
     return PushTo(ShardId(shard(0)), std::move(job), {});
   }
   job->outcomes.resize(count);
@@ -130,6 +138,10 @@ void PushPort::Push(PushBatch batch, PushAnswer answer) {
           .result = shard::PushResult::kUnknown,
           .field = "attempt_id",
           .message = absl::StrCat("names shard ", shard(i), " of ", by_shard.size())};
+      continue;
+    }
+    if (const absl::Status present = presence(i); !present.ok()) {
+      job->outcomes[i] = OfAbsent(present);
       continue;
     }
     if (by_shard[shard(i)].empty()) ++parts;
@@ -178,6 +190,9 @@ void PushPort::PushGroup(PushBatch batch, PushGroupRequest group, PushAnswer ans
                      Invalid("group.source", absl::StrCat("'", group.source, "' is not a source")),
                      answer);
   }
+  const ShardId shard = engine_->ShardOf(Hash64(group.external_id));
+  if (const absl::Status& presence = engine_->Presence(shard); !presence.ok())
+    return RefuseAll(payloads, OfAbsent(presence), answer);
   shard::PutGroup command{.request_id = group.request_id, .source = source->id};
   for (size_t i = 0; i < count; ++i) {
     shard::PushOutcome outcome;
@@ -196,9 +211,8 @@ void PushPort::PushGroup(PushBatch batch, PushGroupRequest group, PushAnswer ans
                   .content_hash = TaskContentHash(group.payload, "")};
   // A task never goes: the content of a known one need not be stored again.
   engine_->OnShard(
-      engine_->ShardOf(command.task.external_hash),
-      [this, command = std::move(command), content = std::move(content), payloads,
-       answer = std::move(answer)](node::ShardLoop& loop, uint64_t) mutable {
+      shard, [this, command = std::move(command), content = std::move(content), payloads,
+              answer = std::move(answer)](node::ShardLoop& loop, uint64_t) mutable {
         const bool known = loop.state().KnowsTask(command.source, command.task.external_hash);
         if (known) {
           return PutGroup(std::move(command), std::move(payloads), std::move(answer));

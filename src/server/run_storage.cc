@@ -181,7 +181,7 @@ absl::StatusOr<storage::RecoveredContents> RunStorage::RecoverContents(
   return storage::RecoverContents(disk, folder, named, &contents_);
 }
 
-void RunStorage::OpenContents(storage::RecoveredContents recovered) {
+void RunStorage::OpenContents(storage::RecoveredContents recovered, bool compact) {
   notes_.push_back(absl::StrCat("contents: ", recovered.live.size(), " tasks of ",
                                 recovered.live_bytes, " bytes, ", recovered.dead_bytes,
                                 " bytes are dead, ", recovered.log.bytes, " bytes in ",
@@ -191,7 +191,7 @@ void RunStorage::OpenContents(storage::RecoveredContents recovered) {
       log_disk_.get(), content_options_, recovered.log, &contents_,
       [serial = contents_serial_](auto work) { serial->Post(std::move(work)); }, journal_->encode(),
       [failed = failed_](absl::Status status) { failed(storage::kContentsMachine, status); });
-  if (!recovered.half_dead()) return;
+  if (!recovered.half_dead() || !compact) return;
   notes_.push_back("contents: more than half is dead, so they are written anew");
   contents_serial_->Post([this, live = std::move(recovered.live)]() mutable {
     content_log_->Compact(std::move(live));
@@ -390,6 +390,10 @@ absl::StatusOr<std::vector<PayloadId>> RunStorage::Recovered(const Named& named)
     for (const std::string& note : machine.log.notes) notes_.push_back(note);
   }
   const StartWatch watch(segment_disk_.get(), segments_->folder());
+  if (!named.all) {
+    segments_->HoldGarbage();
+    notes_.push_back("a shard is absent: what it names is not known, and no file is removed");
+  }
   Notification done;
   absl::StatusOr<storage::StoreRecovery> found = absl::UnknownError("");
   segments_->Recover(named.payloads, [&](absl::StatusOr<storage::StoreRecovery> answer) {
@@ -419,7 +423,7 @@ absl::StatusOr<std::vector<PayloadId>> RunStorage::Recovered(const Named& named)
   }
   lost_ = std::move(found->lost);
   for (const auto& [step, wanted] : named.wanted) payloads_->Want(step, wanted);
-  if (cluster_ == nullptr) OpenContents(*std::move(contents));
+  if (cluster_ == nullptr) OpenContents(*std::move(contents), named.all);
   std::vector<PayloadId> lost;
   for (const storage::LostPayload& payload : lost_) lost.push_back(payload.id);
   return lost;

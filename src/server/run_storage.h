@@ -132,7 +132,7 @@ class RunStorage final : public node::DeadBytes {
   RunStorage(const node::Config& config, uint64_t run, ClusterRun* cluster);
   absl::Status OpenDirectory(const node::Config& config, const Failed& failed);
   absl::StatusOr<storage::RecoveredContents> RecoverContents(const std::vector<PayloadId>& named);
-  void OpenContents(storage::RecoveredContents recovered);
+  void OpenContents(storage::RecoveredContents recovered, bool compact);
   void LetContentsIn();
   // Whether what is written to still stands under its name.
   void LookForFiles();

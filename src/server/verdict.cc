@@ -23,6 +23,24 @@ void AddStorage(const Observation& seen, std::vector<std::string>* reasons) {
   reasons->push_back(std::move(reason));
 }
 
+// It comes back with a start alone.
+void AddAbsent(const Observation& seen, std::vector<std::string>* reasons) {
+  for (const AbsentShard& absent : seen.absent) {
+    std::string reason = absl::StrCat(
+        absent.why, "; steps ", absent.planned_without ? "are" : "will soon be",
+        " planned without it, its tasks (about 1 in ", seen.shards, ") are not handed out, ");
+    if (absent.planned_rollouts > 0) {
+      absl::StrAppend(&reason, absent.planned_rollouts,
+                      " rollouts of it in plans are served from the store, ");
+    }
+    absl::StrAppend(
+        &reason,
+        "and no file of the store is removed meanwhile: bring its folder in "
+        "storage.directory back from a copy, as it was last, and start the daemon again");
+    reasons->push_back(std::move(reason));
+  }
+}
+
 void AddLogs(const Observation& seen, std::vector<std::string>* reasons) {
   for (const LogFacts& log : seen.logs) {
     if (!log.queue.full()) continue;
@@ -154,12 +172,17 @@ std::vector<std::string> StorageWaits(const Observation& seen) {
   if (seen.pushes_held > 0) {
     waits.push_back(absl::StrCat(seen.pushes_held, " pushes wait for a log"));
   }
+  if (!seen.absent.empty() && seen.storage.durable) {
+    waits.push_back(absl::StrCat(seen.storage.use.segments_dead,
+                                 " files in which nothing is alive stay until no shard is absent"));
+  }
   return waits;
 }
 
 Judgement Judge(const Observation& seen, const VerdictLimits& limits) {
   Judgement out;
   if (seen.draining) out.reasons.push_back("the daemon is draining: it hands out nothing more");
+  AddAbsent(seen, &out.reasons);
   AddStorage(seen, &out.reasons);
   AddLogs(seen, &out.reasons);
   AddClusterReasons(seen.cluster, &out.reasons);

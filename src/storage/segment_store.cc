@@ -107,6 +107,7 @@ void SegmentStore::LookAtSpace() {
 }
 
 void SegmentStore::UnlinkDead() {
+  if (holds_garbage_) return;
   const uint64_t now = options_.now_ms();
   if (full()) full_until_ms_ = now + options_.gc_grace_ms;
   const uint64_t grace = now < full_until_ms_

@@ -42,6 +42,10 @@ class SegmentStore final : public PayloadStore {
   // Once, before anything is loaded: `live` are the payloads that the log names. After an error it
   // may be called again.
   void Recover(std::vector<PayloadId> live, io::Disk::DoneWith<StoreRecovery> done);
+  // Before Recover: files that nothing live is in stay, for somebody who cannot be asked may need
+  // them. The next start finds out.
+  void HoldGarbage() { holds_garbage_ = true; }
+  bool holds_garbage() const { return holds_garbage_; }
   void Tick();
   // Before a clean end: with an index in every segment the next start reads no more than those.
   // See SegmentWriter::Seal.
@@ -87,6 +91,7 @@ class SegmentStore final : public PayloadStore {
   const std::shared_ptr<SegmentPresence> presence_;
   const std::shared_ptr<SegmentReader> reader_;
   uint64_t epoch_;
+  std::atomic<bool> holds_garbage_{false};
   uint64_t space_due_ms_ = 0;   // Tick's
   uint64_t full_until_ms_ = 0;  // likewise: files that are dead go soon
   const std::shared_ptr<std::atomic<bool>> looks_at_space_ = std::make_shared<std::atomic<bool>>();

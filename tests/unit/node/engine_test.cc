@@ -296,7 +296,15 @@ TEST_F(EngineTest, AMachineThatLacksWhatAnotherKnowsOfIsNotStarted) {
   ASSERT_TRUE(Begin().ok());
   AwaitAcknowledged(1);
   Stop();
+  // Of the shards one is enough.
   journal.snapshots[1] = EmptyShard(1);
+  ASSERT_TRUE(Begin().ok());
+  EXPECT_TRUE(engine->Presence(Shard(0)).ok());
+  EXPECT_THAT(std::string(engine->Presence(Shard(1)).message()),
+              StartsWith("shard-1 is absent, for it is damaged: the log of shard-1 lacks"));
+  AwaitAcknowledged(0);
+  engine.reset();
+  journal.snapshots[0] = EmptyShard(0);
   status = Begin();
   EXPECT_TRUE(absl::IsDataLoss(status));
   EXPECT_THAT(std::string(status.message()), StartsWith("the log of shard-1 lacks"));

@@ -23,6 +23,8 @@ Observation Busy() {
   source.counters.dropped[static_cast<size_t>(shard::DropReason::kStale)] = 3;
   seen.sources.push_back(source);
   seen.engines.push_back({.name = "e0", .behind = 2});
+  seen.shards = 2;
+  seen.absent = {{.shard = ShardId(1), .why = "shard-1 is absent"}};
   seen.storage.durable = true;
   seen.storage.snapshots["shard-0"] = {.taken = 4, .pause_seconds_max = 0.25};
   seen.logs = {{"ledger", {.bytes = 100, .bytes_max = 1000}}};
@@ -93,6 +95,9 @@ TEST(MetricsPage, CountsBySourceAndReasonWithEscapedNames) {
   EXPECT_THAT(page,
               HasSubstr("forebay_rollouts_dropped_total{source=\"ma\\\"th\",reason=\"stale\"} 3"));
   EXPECT_THAT(page, HasSubstr("forebay_engine_behind{engine=\"e0\"} 2"));
+  EXPECT_THAT(page, HasSubstr("forebay_shards_absent 1"));
+  EXPECT_THAT(page, HasSubstr("forebay_shard_absent{shard=\"0\"} 0"));
+  EXPECT_THAT(page, HasSubstr("forebay_shard_absent{shard=\"1\"} 1"));
   EXPECT_THAT(page, HasSubstr("forebay_snapshots_total{log=\"shard-0\"} 4"));
   EXPECT_THAT(page, HasSubstr("forebay_snapshot_pause_seconds_max{log=\"shard-0\"} 0.25"));
 }

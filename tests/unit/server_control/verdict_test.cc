@@ -6,6 +6,7 @@
 namespace forebay::server {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::Each;
 using ::testing::ElementsAre;
@@ -41,6 +42,18 @@ TEST(Verdict, ADrainingDaemonIsUnavailable) {
   Observation seen;
   seen.draining = true;
   EXPECT_EQ(Judge(seen, VerdictLimits()).verdict, VerdictKind::kUnavailable);
+}
+
+TEST(Verdict, AnAbsentShardDegradesAndSaysWhatItMeansAndHowItComesBack) {
+  Observation seen;
+  seen.shards = 4;
+  seen.absent = {{.shard = ShardId(1), .why = "shard-1 is absent, for it is damaged"}};
+  auto judged = Judge(seen, VerdictLimits());
+  EXPECT_EQ(judged.verdict, VerdictKind::kDegraded);
+  EXPECT_THAT(judged.reasons, ElementsAre(AllOf(HasSubstr("shard-1 is absent, for it is damaged"),
+                                                HasSubstr("will soon be planned without it"),
+                                                HasSubstr("about 1 in 4"),
+                                                HasSubstr("storage.directory"))));
 }
 
 TEST(Verdict, PushesThatWaitForMemoryDegradeAndNameTheEntry) {
