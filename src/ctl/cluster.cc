@@ -25,6 +25,15 @@ std::string Lag(const v1::OperatorMachine& machine, const std::vector<NodeReport
   return lags.empty() ? "-" : absl::StrJoin(lags, " ");
 }
 
+// Who leads leads without it.
+bool Absent(const v1::OperatorMachine& machine, const std::vector<NodeReport>& reports) {
+  return std::ranges::any_of(reports, [&](const NodeReport& report) {
+    if (!report.state.ok() || !report.state->leads()) return false;
+    const v1::ReplicaState* of = ReplicaOf(reports, report.node, machine.name());
+    return of != nullptr && !of->serving();
+  });
+}
+
 absl::Status Shards(Context& context) {
   auto state = GetClusterState(context);
   if (!state.ok()) return state.status();
@@ -40,7 +49,9 @@ absl::Status Shards(Context& context) {
       replicas.push_back(absl::StrCat(replica.node(), replica.leaving() ? " (leaving)" : ""));
     }
     table.Add({machine.name(), absl::StrCat(machine.epoch()),
-               machine.primary() == 0 ? "-" : absl::StrCat(machine.primary()),
+               Absent(machine, reports)
+                   ? "absent"
+                   : (machine.primary() == 0 ? "-" : absl::StrCat(machine.primary())),
                NodeList(machine.in_sync()), absl::StrJoin(replicas, " "),
                machine.tolerated() < 0 ? "stands" : absl::StrCat(machine.tolerated()),
                Lag(machine, reports)});

@@ -23,6 +23,9 @@ constexpr uint64_t kGatherMs = 3'000;
 // A planned switchover that has not come to pass is given up; once the first machine is elsewhere,
 // the others are waited for.
 constexpr uint64_t kHandOverMs = 2'000, kDeposedMs = 500;
+// A node that leads without a shard which serves again hands over, or begins anew if for so long
+// there is nobody to hand over to.
+constexpr uint64_t kTakeBackMs = 500, kTakeBackAloneMs = 5'000;
 constexpr uint64_t kGoodbyeMs = 1'000;  // then a node ends though it is waited for
 constexpr auto kCallTimeout = absl::Seconds(2);
 constexpr auto kPresence = absl::Seconds(5);
@@ -120,6 +123,9 @@ void ClusterNode::Add(std::shared_ptr<MachineReplica> replica) {
 }
 
 absl::Status ClusterNode::Start() {
+  std::vector<bool> needed;
+  for (const auto& replica : replicas_) needed.push_back(!replica->name().starts_with("shard-"));
+  leadership_.emplace(std::move(needed), options_.lead_without_after_ms);
   auto watch = coordinator_->WatchPrefix({.prefix = prefix_}, [this](WatchEvent event) {
     loop_.Post([this, event = std::move(event)] { OnWatch(event); });
   });
@@ -192,9 +198,7 @@ void ClusterNode::Look() {
   const uint64_t now = SteadyMs();
   if (!reader_.known()) return;
   for (const auto& [node, address] : reader_.state().present) seen_ms_[node] = now;
-  const bool serves =
-      std::ranges::all_of(replicas_, [](const auto& replica) { return replica->serving(); });
-  if (serves && !leading_.exchange(true)) callbacks_.lead();
+  LookWhetherToLead(now);
   GoOnHandingOver();
   LookWhetherDeposed(now);
   GoOnLeaving(now);
@@ -211,6 +215,61 @@ void ClusterNode::Look() {
   TrimEvents();
 }
 
+void ClusterNode::LookWhetherToLead(uint64_t now_ms) {
+  std::vector<bool> serving;
+  for (const auto& replica : replicas_) serving.push_back(replica->serving());
+  const auto change = leadership_->Look(now_ms, serving);
+  if (change == cluster::Leadership::Change::kLead) {
+    leading_ = true;
+    callbacks_.lead(WhatIsMissing());
+  }
+  if (change == cluster::Leadership::Change::kWhole) {
+    TakeBack(now_ms);
+  } else {
+    whole_ms_ = 0;
+  }
+}
+
+AbsentMachines ClusterNode::WhatIsMissing() const {
+  AbsentMachines missing;
+  const ClusterState& state = reader_.state();
+  for (const uint32_t i : leadership_->missing()) {
+    const MachineReplica& replica = *replicas_[i];
+    std::string in_sync;
+    if (const auto found = state.machines.find(replica.name()); found != state.machines.end()) {
+      const cluster::Configuration& set = found->second.configuration;
+      for (const cluster::NodeId node : set.in_sync) {
+        const bool lost = node == options_.node && !set.InSync(node, replica.incarnation());
+        absl::StrAppend(&in_sync, in_sync.empty() ? "" : ", ", node.value,
+                        lost                            ? " (whose log was lost or cut)"
+                        : !state.present.contains(node) ? " (down)"
+                                                        : "");
+      }
+    }
+    missing[replica.name()] =
+        absl::StrCat(replica.name(), " is absent: for ", options_.lead_without_after_ms,
+                     " ms no node has brought it to the one that leads; in sync with it: ",
+                     in_sync.empty() ? "none" : in_sync);
+  }
+  return missing;
+}
+
+// Whoever leads next takes up everything.
+void ClusterNode::TakeBack(uint64_t now_ms) {
+  if (left_ != nullptr || deposed_ms_ != 0 || hand_over_to_ != cluster::NodeId()) return;
+  if (whole_ms_ == 0) whole_ms_ = now_ms;
+  if (now_ms < take_back_ms_) return;
+  take_back_ms_ = now_ms + kTakeBackMs;
+  if (const auto to = SuccessorFor(cluster::NodeId()); to.ok()) {
+    WriteEvent(absl::StrCat("hands over to node ", to->value), "a shard that was absent is back");
+    return BeginHandingOver(*to);
+  }
+  // While failover is paused nobody would lead afterwards.
+  if (paused_ || now_ms - whole_ms_ < kTakeBackAloneMs) return;
+  take_back_ms_ = UINT64_MAX;
+  callbacks_.deposed("a shard that was absent is back");
+}
+
 void ClusterNode::OnDeposed() {
   loop_.Post([this] {
     if (deposed_ms_ == 0) deposed_ms_ = SteadyMs();
@@ -223,7 +282,7 @@ void ClusterNode::LookWhetherDeposed(uint64_t now_ms) {
   const bool serves =
       std::ranges::any_of(replicas_, [](const auto& replica) { return replica->serving(); });
   if (hands_over && serves) return;
-  callbacks_.deposed();
+  callbacks_.deposed("another node leads");
 }
 
 void ClusterNode::OnWatch(const WatchEvent& event) {
@@ -435,36 +494,41 @@ void ClusterNode::WriteEvent(std::string_view what, std::string_view why) {
                        });
 }
 
+absl::StatusOr<cluster::NodeId> ClusterNode::SuccessorFor(cluster::NodeId to) const {
+  const ClusterState& state = reader_.state();
+  if (!state.machines.contains("ledger")) {
+    return absl::FailedPreconditionError("the cluster has not begun");
+  }
+  const auto in_sync_everywhere = [&](cluster::NodeId node) {
+    return node != options_.node &&
+           std::ranges::all_of(state.machines, [node](const auto& machine) {
+             return machine.second.configuration.InSync(node);
+           });
+  };
+  cluster::NodeId chosen = to;
+  for (const auto& [node, address] : state.present) {
+    if (chosen == cluster::NodeId() && in_sync_everywhere(node) && !state.drained.contains(node)) {
+      chosen = node;
+    }
+  }
+  if (chosen != cluster::NodeId() && in_sync_everywhere(chosen)) return chosen;
+  return absl::FailedPreconditionError(
+      to == cluster::NodeId()
+          ? "no other node is in sync with every machine"
+          : absl::StrCat("node ", to.value, " is not in sync with every machine"));
+}
+
+void ClusterNode::BeginHandingOver(cluster::NodeId to) {
+  hand_over_to_ = to;
+  hand_over_until_ms_ = SteadyMs() + kHandOverMs;
+  GoOnHandingOver();
+}
+
 void ClusterNode::SwitchOver(cluster::NodeId to, absl::AnyInvocable<void(absl::Status)> done) {
   loop_.Post([this, to, done = std::move(done)]() mutable {
-    const ClusterState& state = reader_.state();
-    const auto ledger = state.machines.find("ledger");
-    if (ledger == state.machines.end()) {
-      return done(absl::FailedPreconditionError("the cluster has not begun"));
-    }
-    const auto in_sync_everywhere = [&](cluster::NodeId node) {
-      return node != options_.node &&
-             std::ranges::all_of(state.machines, [node](const auto& machine) {
-               return machine.second.configuration.InSync(node);
-             });
-    };
-    cluster::NodeId chosen = to;
-    for (const auto& [node, address] : state.present) {
-      if (chosen == cluster::NodeId() && in_sync_everywhere(node) &&
-          !state.drained.contains(node)) {
-        chosen = node;
-      }
-    }
-    if (chosen == cluster::NodeId() || !in_sync_everywhere(chosen)) {
-      return done(absl::FailedPreconditionError(
-          to == cluster::NodeId()
-              ? "no other node is in sync with every machine"
-              : absl::StrCat("node ", to.value, " is not in sync with every machine")));
-    }
-    hand_over_to_ = chosen;
-    hand_over_until_ms_ = SteadyMs() + kHandOverMs;
-    GoOnHandingOver();
-    done(absl::OkStatus());
+    const auto chosen = SuccessorFor(to);
+    if (chosen.ok()) BeginHandingOver(*chosen);
+    done(chosen.status());
   });
 }
 

@@ -1,8 +1,9 @@
 // A node among others: its replicas, what the coordinator says of them, and whether it leads.
 //
-// One node leads at a time: it is the serving primary of every machine. Each machine has a reign of
-// its own; the others follow the ledger's, by planned switchovers. Thread-safe. Callbacks run on
-// threads of this object, one at a time each, and must not block.
+// One node leads at a time: it is the serving primary of every machine, but for shards that nobody
+// has brought there in time. Each machine has a reign of its own; the others follow the ledger's,
+// by planned switchovers. Thread-safe. Callbacks run on threads of this object, one at a time each,
+// and must not block.
 #pragma once
 
 #include <atomic>
@@ -10,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/sync.h"
+#include "cluster/leadership.h"
+#include "node/absent_machines.h"
 #include "node/cluster_keys.h"
 #include "node/coordinator.h"
 #include "node/data_directory.h"
@@ -34,14 +38,16 @@ struct ClusterOptions {
   NodeAddress address;
   uint32_t replicas = 3;
   uint32_t min_in_sync = 2;
-  uint64_t replace_after_ms = 300'000;  // a node that is away for so long gets successors
+  uint64_t replace_after_ms = 300'000;      // a node that is away for so long gets successors
+  uint64_t lead_without_after_ms = 10'000;  // see cluster/leadership.h
 };
 
 struct ClusterCallbacks {
-  // Every machine serves here. Once; then it is for the caller to take them up, or to end.
-  std::function<void()> lead;
-  // It led, and another node decides now.
-  std::function<void()> deposed;
+  // Every machine but these serves here. Once; then it is for the caller to take them up, or to
+  // end.
+  std::function<void(const AbsentMachines&)> lead;
+  // It led, and its reign is over: another node decides now, or is to.
+  std::function<void(const std::string& why)> deposed;
   std::function<void(const ClusterState&)> changed;
   std::function<void(const std::map<cluster::NodeId, std::string>&)> peers;  // addresses
   std::function<void(const std::string&)> note;                              // for the daemon's log
@@ -88,11 +94,18 @@ class ClusterNode final : public PeerPort {
  private:
   void TickReplicas();
   void Look();
+  void LookWhetherToLead(uint64_t now_ms);
+  AbsentMachines WhatIsMissing() const;
+  // Of a node that leads without machines that serve here now.
+  void TakeBack(uint64_t now_ms);
   void OnWatch(const WatchEvent& event);
   void Tell();
   void Register();
   void Bootstrap(uint64_t now_ms);
   void FollowLedger();
+  // `to`, or if that is 0 any other node, if it is in sync with every machine; or why not.
+  absl::StatusOr<cluster::NodeId> SuccessorFor(cluster::NodeId to) const;
+  void BeginHandingOver(cluster::NodeId to);
   void GoOnHandingOver();
   void GoOnLeaving(uint64_t now_ms);
   void LookWhetherDeposed(uint64_t now_ms);
@@ -118,6 +131,8 @@ class ClusterNode final : public PeerPort {
 
   // Of the loop.
   ClusterReader reader_;
+  std::optional<cluster::Leadership> leadership_;  // from Start on
+  uint64_t whole_ms_ = 0, take_back_ms_ = 0;       // since when TakeBack tries; when it does again
   std::map<cluster::NodeId, std::string> peers_;
   std::map<std::string, cluster::ConfigurationRevision> told_;  // to the replicas
   std::map<cluster::NodeId, uint64_t> seen_ms_;                 // when a node was last present

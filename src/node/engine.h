@@ -1,12 +1,12 @@
 // The state machines of one node, made safe for threads: shard loops and the ledger loop, each in a
 // Serial of its own.
 //
-// A shard whose log is damaged is absent: the ledger plans without it, and calls that need it are
-// answered Unavailable. For those that only look it is empty.
-// Thread-safe. `done` callbacks run inside the loop that answers: they must not block, and may call
-// the engine again. The stores outlive the engine. Every call is answered exactly once, unless the
-// engine is destroyed first. While a machine's log is full (LogQueue), pushes to it wait, and other
-// calls that need it are answered Unavailable; what needs no log goes on, renewals above all.
+// A shard that is damaged, or that nobody brought here, is absent: the ledger plans without it, and
+// calls that need it are answered Unavailable. For those that only look it is empty. Thread-safe.
+// `done` callbacks run inside the loop that answers: they must not block, and may call the engine
+// again. The stores outlive the engine. Every call is answered once, unless the engine goes first.
+// While a machine's log is full (LogQueue), pushes to it wait, and other calls that need it are
+// answered Unavailable; what needs no log goes on, renewals above all.
 #pragma once
 
 #include <atomic>
@@ -25,6 +25,7 @@
 #include "absl/functional/any_invocable.h"
 #include "base/check.h"
 #include "base/sync.h"
+#include "node/absent_machines.h"
 #include "node/calls.h"
 #include "node/dead_bytes.h"
 #include "node/journal.h"
@@ -53,8 +54,9 @@ class Engine {
   ~Engine();
   absl::Status Follow(Journal* journal);  // before Begin: see Journal::Follow
   // Takes up what the journal holds, and serves from then on; call it once, before anything else.
-  // Without a journal the engine begins empty, and forgets everything with the process.
-  absl::Status Begin(Journal* journal);
+  // Without a journal the engine begins empty, and forgets everything with the process. `absent`:
+  // what it begins without.
+  absl::Status Begin(Journal* journal, const AbsentMachines& absent = {});
 
   uint32_t shards() const { return static_cast<uint32_t>(shards_.size()); }
   // The shard that owns a task of this id.
@@ -117,8 +119,7 @@ class Engine {
   // Snapshots every machine now, one after another: the ledger, then the shards.
   void Snapshot(SnapshotsDone done);
 
-  // Pushes that wait for a log.
-  uint64_t pushes_held() const { return pushes_held_; }
+  uint64_t pushes_held() const { return pushes_held_; }  // that wait for a log
 
   // Runs `f` inside the loop, between commands; for queries and renewals. It must not block.
   template <class F>
@@ -206,6 +207,7 @@ class Engine {
     Serial& serial = *shared_serial;
     absl::Status presence;  // from Begin on; see Presence
     std::unique_ptr<shard::State> state;
+    std::unique_ptr<shard::State> followed;  // of one that is absent: what its replica keeps
     std::unique_ptr<Log<shard::Command>> log;
     std::optional<ShardLoop> loop;  // from Begin on
     Calls<shard::Reply> calls;
@@ -222,8 +224,7 @@ class Engine {
   void NextInRound(std::unique_ptr<Round> round);
   void Visit(Shard& shard, uint32_t wait_ms, std::unique_ptr<Round> round);
   absl::Status Recover(Journal* journal, LogPosition* ledger, std::vector<LogPosition>* shards);
-  // Of those that are there, which is one at least.
-  absl::Status LeaveOut(Shard& shard, const absl::Status& why);
+  void LeaveOut(Shard& shard, std::string why);
   DeadBytes::Named NamedByState() const;
   // Each machine lets go of those that it names, or at the next start if this one ends before.
   void DropLost(const std::vector<PayloadId>& lost);

@@ -1,5 +1,6 @@
 // How an engine begins: on nothing, or on what a journal holds.
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "node/check_recovered.h"
@@ -57,16 +58,11 @@ absl::Status Engine::Follow(Journal* journal) {
 }
 
 // Its files stay as they are, and its state may have come half way.
-absl::Status Engine::LeaveOut(Shard& shard, const absl::Status& why) {
-  const auto there =
-      std::ranges::count_if(shards_, [](const auto& other) { return other->presence.ok(); });
-  // A replica is put in order by its peers, not here.
-  if (follows_ || !absl::IsDataLoss(why) || there == 1) return why;
-  shard.presence = absl::UnavailableError(
-      absl::StrCat("shard-", shard.id.value, " is absent, for it is damaged: ", why.message()));
+void Engine::LeaveOut(Shard& shard, std::string why) {
+  shard.presence = absl::UnavailableError(std::move(why));
+  if (follows_) shard.followed = std::move(shard.state);
   shard.state = std::make_unique<shard::State>(
       shard::Options{.shard = shard.id, .run_seed = options_.run_seed});
-  return absl::OkStatus();
 }
 
 absl::Status Engine::Recover(Journal* journal, LogPosition* ledger,
@@ -74,7 +70,9 @@ absl::Status Engine::Recover(Journal* journal, LogPosition* ledger,
   auto position = journal->Recover(&ledger_.state);
   if (!position.ok()) return position.status();
   *ledger = *position;
+  size_t there = std::ranges::count_if(shards_, [](const auto& s) { return s->presence.ok(); });
   for (size_t i = 0; i < shards_.size(); ++i) {
+    if (!shards_[i]->presence.ok()) continue;
     position = journal->Recover(shards_[i]->state.get());
     absl::Status fits = position.status();
     if (fits.ok()) {
@@ -83,13 +81,19 @@ absl::Status Engine::Recover(Journal* journal, LogPosition* ledger,
       fits = CheckShard(ledger_.state, *shards_[i]->state);
     }
     if (fits.ok()) continue;
-    FOREBAY_RETURN_IF_ERROR(LeaveOut(*shards_[i], fits));
+    if (!absl::IsDataLoss(fits) || there-- == 1) return fits;
+    LeaveOut(*shards_[i],
+             absl::StrCat("shard-", i, " is absent, for it is damaged: ", fits.message()));
     (*shards)[i] = LogPosition();
   }
   return absl::OkStatus();
 }
 
-absl::Status Engine::Begin(Journal* journal) {
+absl::Status Engine::Begin(Journal* journal, const AbsentMachines& absent) {
+  for (auto& shard : shards_) {
+    const auto found = absent.find(absl::StrCat("shard-", shard->id.value));
+    if (found != absent.end()) LeaveOut(*shard, found->second);
+  }
   std::vector<PayloadId> lost;
   LogPosition ledger_applied;
   std::vector<LogPosition> applied(shards_.size());

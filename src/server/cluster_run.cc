@@ -260,15 +260,16 @@ absl::Status ClusterRun::Start(node::NodeAddress address, grpc::CompletionQueue*
                            .address = address,
                            .replicas = static_cast<uint32_t>(config_.cluster_replicas),
                            .min_in_sync = static_cast<uint32_t>(config_.cluster_min_in_sync),
-                           .replace_after_ms = config_.cluster_replace_after_ms},
+                           .replace_after_ms = config_.cluster_replace_after_ms,
+                           .lead_without_after_ms = config_.steps_shard_absent_after_ms},
       coordinator_.get(),
       node::ClusterCallbacks{
           .lead =
-              [this] {
+              [this](const node::AbsentMachines& absent) {
                 content_replica_->Lead();
-                events_.lead();
+                events_.lead(absent);
               },
-          .deposed = [this] { events_.deposed(); },
+          .deposed = [this](const std::string& why) { events_.deposed(why); },
           .changed = [this](const node::ClusterState& state) { OnChanged(state); },
           .peers = [this](const auto& addresses) { transport_->SetPeers(addresses); },
           .note =

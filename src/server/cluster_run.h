@@ -38,10 +38,10 @@ namespace forebay::server {
 class ClusterRun final : public node::PeerPort {
  public:
   struct Events {
-    // Every machine serves here: the daemon is to take them up. Must not block.
-    std::function<void()> lead;
+    // Every machine but these serves here: the daemon is to take them up. Must not block.
+    std::function<void(const node::AbsentMachines&)> lead;
     // The node led, and its reign is over: the process begins anew.
-    std::function<void()> deposed;
+    std::function<void(const std::string& why)> deposed;
     // A log has failed.
     std::function<void(std::string_view log, const absl::Status&)> failed;
     std::function<void(std::string_view machine, const absl::StatusOr<node::SnapshotTaken>&)>

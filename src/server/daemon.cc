@@ -129,17 +129,21 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const node::Config& config
 
 absl::Status Daemon::Follow() {
   FOREBAY_RETURN_IF_ERROR(storage_->Follow(
-      engine_.get(), [this] { lead_ = std::thread([this] { Lead(); }); }, [this] { OnDeposed(); }));
+      engine_.get(),
+      [this](const node::AbsentMachines& absent) {
+        lead_ = std::thread([this, absent] { Lead(absent); });
+      },
+      [this](const std::string& why) { OnDeposed(why); }));
   for (const std::string& note : cluster_->notes()) {
     Log(LogLevel::kInfo, "replica", {{"note", note}});
   }
   return absl::OkStatus();
 }
 
-void Daemon::Lead() {
+void Daemon::Lead(const node::AbsentMachines& absent) {
   const uint64_t epoch = cluster_->epoch().value;
   storage_->SetEpoch(epoch);
-  if (absl::Status status = Begin(); !status.ok()) {
+  if (absl::Status status = Begin(absent); !status.ok()) {
     Log(LogLevel::kError, "the node cannot lead, and begins anew",
         {{"why", std::string(status.message())}});
     return restart_();
@@ -148,16 +152,16 @@ void Daemon::Lead() {
 }
 
 // Nothing that was not committed was answered: all of it is the next leader's to decide.
-void Daemon::OnDeposed() {
+void Daemon::OnDeposed(const std::string& why) {
   if (leaving_) {
     return deposed_.Notify();
   }
-  Log(LogLevel::kWarning, "another node leads, and this one begins anew");
+  Log(LogLevel::kWarning, absl::StrCat(why, ", and this one begins anew"));
   restart_();
 }
 
-absl::Status Daemon::Begin() {
-  FOREBAY_RETURN_IF_ERROR(engine_->Begin(storage_->journal()));
+absl::Status Daemon::Begin(const node::AbsentMachines& absent) {
+  FOREBAY_RETURN_IF_ERROR(engine_->Begin(storage_->journal(), absent));
   for (const std::string& note : storage_->notes()) {
     Log(LogLevel::kInfo, "storage", {{"note", note}});
   }

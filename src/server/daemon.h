@@ -70,11 +70,11 @@ class Daemon {
   Daemon(const node::Config& config, std::unique_ptr<ClusterRun> cluster,
          std::unique_ptr<RunStorage> storage, std::function<void()> restart);
   // Takes up the run that the storage holds.
-  absl::Status Begin();
+  absl::Status Begin(const node::AbsentMachines& absent = {});
   // Of a node of a cluster.
   absl::Status Follow();
-  void Lead();
-  void OnDeposed();
+  void Lead(const node::AbsentMachines& absent);
+  void OnDeposed(const std::string& why);
   bool SwitchOver();
   void LeaveCluster();
   // Adds what is to be done again and again while the daemon serves.

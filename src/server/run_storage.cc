@@ -158,8 +158,9 @@ node::Journal* RunStorage::journal() {
   return cluster_ != nullptr ? cluster_->journal() : journal_.get();
 }
 
-absl::Status RunStorage::Follow(node::Engine* engine, std::function<void()> lead,
-                                std::function<void()> deposed) {
+absl::Status RunStorage::Follow(node::Engine* engine,
+                                std::function<void(const node::AbsentMachines&)> lead,
+                                std::function<void(const std::string&)> deposed) {
   return cluster_->Follow({.disk = log_disk_.get(),
                            .directory = directory_,
                            .incarnation = data_->identity().incarnation,

@@ -23,6 +23,7 @@
 #include "absl/time/time.h"
 #include "base/sync.h"
 #include "io/disk.h"
+#include "node/absent_machines.h"
 #include "node/config.h"
 #include "node/data_directory.h"
 #include "node/directory_journal.h"
@@ -55,8 +56,8 @@ class RunStorage final : public node::DeadBytes {
   // Null: in memory.
   node::Journal* journal();
   // Of a cluster's node: opens its replicas. Before it leads; then the store is of that reign.
-  absl::Status Follow(node::Engine* engine, std::function<void()> lead,
-                      std::function<void()> deposed);
+  absl::Status Follow(node::Engine* engine, std::function<void(const node::AbsentMachines&)> lead,
+                      std::function<void(const std::string&)> deposed);
   void SetEpoch(uint64_t epoch) { segments_->SetEpoch(epoch); }
   uint64_t run() const { return run_; }
   // Of a run in memory "".

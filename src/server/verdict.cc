@@ -23,7 +23,7 @@ void AddStorage(const Observation& seen, std::vector<std::string>* reasons) {
   reasons->push_back(std::move(reason));
 }
 
-// It comes back with a start alone.
+// That of a daemon alone comes back with a start.
 void AddAbsent(const Observation& seen, std::vector<std::string>* reasons) {
   for (const AbsentShard& absent : seen.absent) {
     std::string reason = absl::StrCat(
@@ -34,9 +34,11 @@ void AddAbsent(const Observation& seen, std::vector<std::string>* reasons) {
                       " rollouts of it in plans are served from the store, ");
     }
     absl::StrAppend(
-        &reason,
-        "and no file of the store is removed meanwhile: bring its folder in "
-        "storage.directory back from a copy, as it was last, and start the daemon again");
+        &reason, "and no file of the store is removed meanwhile: ",
+        seen.cluster.node == 0
+            ? "bring its folder in storage.directory back from a copy, as it was last, and start "
+              "the daemon again"
+            : "it is taken back when nodes that hold it whole are up (buffer-ctl shards)");
     reasons->push_back(std::move(reason));
   }
 }
@@ -185,7 +187,10 @@ Judgement Judge(const Observation& seen, const VerdictLimits& limits) {
   AddAbsent(seen, &out.reasons);
   AddStorage(seen, &out.reasons);
   AddLogs(seen, &out.reasons);
-  AddClusterReasons(seen.cluster, &out.reasons);
+  ClusterFacts cluster = seen.cluster;
+  // Said above: the others go on.
+  if (!seen.absent.empty() && cluster.tolerated < 0) cluster.tolerated = cluster.tolerable;
+  AddClusterReasons(cluster, &out.reasons);
   AddMemory(seen, &out.reasons);
   AddSteps(seen, limits, &out.reasons);
   AddActors(seen, limits, &out.reasons);

@@ -95,6 +95,18 @@ bool Cluster::AwaitInSync(const std::vector<uint32_t>& but, absl::Duration timeo
       timeout);
 }
 
+bool Cluster::AwaitMember(const std::string& machine, uint32_t id, bool in_sync,
+                          absl::Duration timeout) {
+  return AwaitView(
+      [&](const v1::ClusterView& view) {
+        return std::ranges::any_of(view.machines(), [&](const v1::ClusterMachine& of) {
+          const bool is = std::ranges::find(of.in_sync(), id) != of.in_sync().end();
+          return of.name() == machine && is == in_sync;
+        });
+      },
+      timeout);
+}
+
 bool Cluster::AwaitOutOfSync(uint32_t id, absl::Duration timeout) {
   return AwaitView(
       [&](const v1::ClusterView& view) {

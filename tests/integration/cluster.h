@@ -38,6 +38,9 @@ class Cluster {
   // Every node is in sync with every machine, but those named; false after a timeout.
   bool AwaitInSync(const std::vector<uint32_t>& but = {},
                    absl::Duration timeout = absl::Seconds(30));
+  // This machine has it in sync, or not.
+  bool AwaitMember(const std::string& machine, uint32_t id, bool in_sync,
+                   absl::Duration timeout = absl::Seconds(30));
   // No machine has it in sync any more.
   bool AwaitOutOfSync(uint32_t id, absl::Duration timeout = absl::Seconds(30));
   // What all nodes said, for a failure's message.

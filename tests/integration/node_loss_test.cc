@@ -208,6 +208,96 @@ TEST(NodeLossTest, ADamagedLogIsMovedAsideAndRebuilt) {
   run.Step();
 }
 
+// A shard that no node holds whole any more, until copies of it are brought back.
+class AbsentShard {
+ public:
+  AbsentShard()
+      : cluster_(3, {"--shards=2", absl::StrCat("--steps.shard_absent_after_ms=",
+                                                static_cast<int>(2'000 * Slowness()))}) {}
+  Cluster& cluster() { return cluster_; }
+  // Of a node that is down.
+  void Lose(uint32_t id) {
+    std::filesystem::copy(Folder(id), Copy(id), std::filesystem::copy_options::recursive);
+    bool damaged = false;
+    for (const auto& file : std::filesystem::directory_iterator(Folder(id))) {
+      if (file.path().extension() != ".log" || file.file_size() < 4'200) continue;
+      std::fstream bytes(file.path(), std::ios::in | std::ios::out | std::ios::binary);
+      bytes.seekp(4'096 + 20);
+      bytes.put('\x55');
+      damaged = true;
+    }
+    ASSERT_TRUE(damaged);
+  }
+  void BringBack(uint32_t id) {
+    cluster_.node(id).Kill();
+    EXPECT_TRUE(cluster_.AwaitMember("ledger", id, false));
+    std::filesystem::remove_all(Folder(id));
+    std::filesystem::rename(Copy(id), Folder(id));
+    cluster_.node(id).StartAgain();
+    EXPECT_TRUE(cluster_.AwaitMember("ledger", id, true));
+  }
+  Said Ctl(const std::string& command) {
+    return RunCtl({"--address", cluster_.seeds(), "--timeout", "30", command});
+  }
+  // Whether `status` names it.
+  bool AwaitAbsent(bool absent) {
+    const absl::Time until = absl::Now() + absl::Seconds(60) * Slowness();
+    while (absl::Now() < until) {
+      const Said said = Ctl("status");
+      const bool named = said.out.find("shard-1 is absent") != std::string::npos;
+      if ((said.code == 0 || said.code == 10) && named == absent) return true;
+      absl::SleepFor(absl::Milliseconds(50));  // poll: nothing tells of it
+    }
+    std::fprintf(stderr, "%s\n%s\n", Ctl("status").out.c_str(), cluster_.Logs().c_str());
+    return false;
+  }
+
+ private:
+  std::string Folder(uint32_t id) const { return cluster_.directory(id) + "/shard-1"; }
+  std::string Copy(uint32_t id) const { return cluster_.directory(id) + "/copy-of-shard-1"; }
+
+  Cluster cluster_;
+};
+
+TEST(NodeLossTest, TheRunGoesOnWithoutAShardThatNoNodeHoldsAndTakesItBack) {
+  AbsentShard shard;
+  Cluster& cluster = shard.cluster();
+  Traffic run(cluster.seeds());
+  for (int i = 0; i < 4; ++i) run.Step();
+  // Requests begin at one shard after the other.
+  for (int i = 0; i < 6; ++i) {
+    auto group = run.Acquire(2);
+    run.Push(group);
+  }
+  const auto ready = [&] {
+    const auto status = run.admin().Status({.timeout = absl::Seconds(30) * Slowness()});
+    EXPECT_TRUE(status.ok()) << status.status();
+    return status.ok() ? status->groups_ready : 0;
+  };
+  ASSERT_EQ(ready(), 6u);
+  for (uint32_t id = 1; id <= 3; ++id) cluster.node(id).Kill();
+  for (uint32_t id = 1; id <= 3; ++id) ASSERT_NO_FATAL_FAILURE(shard.Lose(id));
+  for (uint32_t id = 1; id <= 3; ++id) cluster.node(id).StartAgain();
+
+  ASSERT_TRUE(shard.AwaitAbsent(true));
+  EXPECT_THAT(shard.Ctl("status").out, HasSubstr("whose log was lost or cut"));
+  EXPECT_THAT(shard.Ctl("shards").out, HasSubstr("absent"));
+  const uint64_t left = ready();
+  EXPECT_GT(left, 0u);
+  EXPECT_LT(left, 6u) << "shard 1 had nothing: the test shows nothing";
+  for (int i = 0; i < 4; ++i) run.Step();
+  EXPECT_EQ(ready(), left);
+
+  const uint32_t leader = cluster.AwaitLeader();
+  for (uint32_t id = 1; id <= 3; ++id) {
+    if (id != leader) shard.BringBack(id);
+  }
+  ASSERT_TRUE(shard.AwaitAbsent(false));
+  EXPECT_EQ(ready(), 6u);
+  for (int i = 0; i < 4; ++i) run.Step();
+  EXPECT_TRUE(cluster.AwaitInSync());
+}
+
 TEST(NodeLossTest, AllNodesMayEndAndTheRunGoesOn) {
   Cluster cluster;
   Traffic run(cluster.seeds());

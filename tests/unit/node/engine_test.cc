@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,7 +32,11 @@ class NoBytes final : public DeadBytes {
   void FreePayloads(const std::vector<PayloadId>&) override {}
   void FreeContents(const std::vector<PayloadId>&) override {}
   uint64_t FreePayloadBytes() const override { return uint64_t{1} << 40; }
-  absl::StatusOr<std::vector<PayloadId>> Recovered(const Named&) override { return lost; }
+  absl::StatusOr<std::vector<PayloadId>> Recovered(const Named& named) override {
+    all = named.all;
+    return lost;
+  }
+  bool all = true;              // machines said what they name
   std::vector<PayloadId> lost;  // that the next start does not find
   void Want(StepId, std::vector<PayloadId>) override {}
   void Cool(const std::vector<PayloadId>&) override {}
@@ -158,11 +163,11 @@ class EngineTest : public ::testing::Test {
     }
     engine.reset();
   }
-  absl::Status Begin() {
+  absl::Status Begin(const AbsentMachines& absent = {}) {
     const auto shards = static_cast<uint32_t>(journal.snapshots.size());
     journal.shards.clear();
     engine = std::make_unique<Engine>(Engine::Options{.shards = shards, .run_seed = 5}, &bytes);
-    return engine->Begin(&journal);
+    return engine->Begin(&journal, absent);
   }
   void OnLoop(uint32_t shard, absl::FunctionRef<void(ShardLoop&)> look) {
     Notification done;
@@ -194,6 +199,12 @@ class EngineTest : public ::testing::Test {
     Later<shard::AssignReply> later;
     Ask(request_id, max, 0, &later);
     return std::move(later.Wait());
+  }
+  // The shards that the attempts are of.
+  std::set<ShardId> AcquiredOf(uint64_t request_id) {
+    std::set<ShardId> shards;
+    for (const auto& a : Acquire(request_id).assignments) shards.insert(a.attempt.shard());
+    return shards;
   }
   static std::vector<std::pair<uint64_t, uint32_t>> Leases(const shard::AssignReply& reply) {
     std::vector<std::pair<uint64_t, uint32_t>> leases;
@@ -308,6 +319,27 @@ TEST_F(EngineTest, AMachineThatLacksWhatAnotherKnowsOfIsNotStarted) {
   status = Begin();
   EXPECT_TRUE(absl::IsDataLoss(status));
   EXPECT_THAT(std::string(status.message()), StartsWith("the log of shard-1 lacks"));
+}
+
+TEST_F(EngineTest, AShardThatIsAbsentIsGoneRoundAndRefusesAndIsTakenBackAsItWas) {
+  Start(2);
+  AddTasks(0, 2);
+  AddTasks(1, 2);
+  Stop();
+  ASSERT_TRUE(Begin({{"shard-1", "nobody has it"}}).ok());
+  EXPECT_FALSE(bytes.all) << "what it names would be garbage";
+  EXPECT_EQ(engine->Presence(Shard(1)).message(), "nobody has it");
+  // Whichever shard a request begins at.
+  for (const uint64_t request : {1, 2}) EXPECT_EQ(AcquiredOf(request), std::set{Shard(0)});
+  Later<shard::AddTasksReply> refused;
+  engine->Ask<shard::AddTasksReply>(Shard(1), shard::AddTasks{kSource, {}}, refused.Take());
+  EXPECT_TRUE(absl::IsUnavailable(refused.Wait().status));
+  const std::string as_it_was = journal.snapshots[1];
+  Stop();
+  journal.snapshots[1] = as_it_was;
+  ASSERT_TRUE(Begin().ok());
+  EXPECT_TRUE(bytes.all);
+  EXPECT_EQ(AcquiredOf(3), std::set{Shard(1)});
 }
 
 TEST_F(EngineTest, ARequestThatIsRepeatedWhileItsAnswerIsLoggedGetsIt) {

@@ -50,10 +50,19 @@ TEST(Verdict, AnAbsentShardDegradesAndSaysWhatItMeansAndHowItComesBack) {
   seen.absent = {{.shard = ShardId(1), .why = "shard-1 is absent, for it is damaged"}};
   auto judged = Judge(seen, VerdictLimits());
   EXPECT_EQ(judged.verdict, VerdictKind::kDegraded);
-  EXPECT_THAT(judged.reasons, ElementsAre(AllOf(HasSubstr("shard-1 is absent, for it is damaged"),
-                                                HasSubstr("will soon be planned without it"),
-                                                HasSubstr("about 1 in 4"),
-                                                HasSubstr("storage.directory"))));
+  EXPECT_THAT(judged.reasons,
+              ElementsAre(AllOf(HasSubstr("shard-1 is absent, for it is damaged"),
+                                HasSubstr("will soon be planned without it"),
+                                HasSubstr("about 1 in 4"), HasSubstr("storage.directory"))));
+  seen.absent[0].planned_without = true;
+  seen.absent[0].planned_rollouts = 12;
+  seen.cluster.node = 1;
+  seen.cluster.tolerated = -1;
+  judged = Judge(seen, VerdictLimits());
+  EXPECT_EQ(judged.verdict, VerdictKind::kDegraded);
+  EXPECT_THAT(judged.reasons,
+              ElementsAre(AllOf(HasSubstr("are planned without it"), HasSubstr("12 rollouts of it"),
+                                HasSubstr("buffer-ctl shards"))));
 }
 
 TEST(Verdict, PushesThatWaitForMemoryDegradeAndNameTheEntry) {
