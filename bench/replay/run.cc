@@ -26,7 +26,7 @@ constexpr uint64_t kMaintainMs = 1'000;
 constexpr uint64_t kLookMs = 100;  // of the trainer, whether its step is there
 constexpr uint64_t kPatienceMs = 86'400'000;
 constexpr uint64_t kLeaseMs = 7 * 86'400'000ull;
-constexpr uint32_t kTasks = 50'000;
+constexpr uint32_t kTasks = 5'000;  // in epochs; more only make the state larger
 constexpr uint32_t kTasksAtOnce = 1'000;
 constexpr uint32_t kRanks = 8;
 constexpr ShardId kShard(0);
