@@ -1,9 +1,9 @@
 // What happened in a cluster, for people: who led since when, changes of sets, operators' acts. And
 // what an operator wishes of the node that leads.
 //
-// Values and pure functions, but for NewEvent, which takes the time and a random name. Events are
-// keys of their own, written in the same transaction as what they tell; whoever leads, or writes an
-// operator's act, deletes the oldest beyond the limits.
+// Values and pure functions, but for NewEvent, which takes the time, a count and a random name.
+// Events are keys of their own, written in the same transaction as what they tell; whoever leads,
+// or writes an operator's act, deletes the oldest beyond the limits.
 #pragma once
 
 #include <cstdint>

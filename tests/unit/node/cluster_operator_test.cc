@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/sync.h"
 #include "io/disk.h"
+#include "node/cluster_events.h"
 #include "node/cluster_node.h"
 #include "node/local_coordinator.h"
 
@@ -92,6 +94,12 @@ class ClusterOperatorTest : public ::testing::Test {
   std::unique_ptr<LocalCoordinator> coordinator_;
   std::optional<ClusterOperator> operator_;
 };
+
+TEST(ClusterEvents, WhatOneProcessTellsStaysInItsOrder) {
+  std::vector<std::string> keys;
+  for (int i = 0; i < 1000; ++i) keys.push_back(NewEvent("c/", "ann@desk", "it happened").key);
+  EXPECT_TRUE(std::ranges::is_sorted(keys));
+}
 
 TEST_F(ClusterOperatorTest, PausesAndResumesOnceEachAndSaysWho) {
   Begin();
