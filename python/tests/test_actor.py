@@ -149,8 +149,10 @@ def test_a_frame_that_the_daemon_refuses_fails_the_wrong_rollout_alone(scripted,
                 outgoing.promise.result(20)
         else:
             assert outgoing.promise.result(20) is fb.PushResult.ACCEPTED
-    alone = [frame for stream, frame in scripted.frames if stream > 2 and frame.rollouts]
-    assert all(len(frame.rollouts) == 1 for frame in alone)
+    frames = [{header.attempt_id for header in frame.rollouts} for _, frame in scripted.frames]
+    refused = next(i for i, attempts in enumerate(frames) if 3 in attempts)
+    again = [attempts for attempts in frames[refused + 1 :] if attempts & frames[refused]]
+    assert all(len(attempts) == 1 for attempts in again)
 
 
 def test_after_a_refused_frame_rollouts_share_frames_again(scripted):
