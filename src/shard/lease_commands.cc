@@ -22,6 +22,14 @@ uint32_t FindLease(const rollout::Tables& tables, const LeaseRef& lease) {
   return attempt.state == AttemptState::kLeased && attempt.token == lease.token ? slot : kNone;
 }
 
+// Rollouts, or what unfinished attempts have saved.
+bool HoldsPayloads(const rollout::Tables& tables, uint32_t group) {
+  bool holds = tables.group(group).held() > 0;
+  tables.ForEachAttempt(group,
+                        [&](uint32_t a) { holds |= tables.attempt(a).partial != PayloadId(); });
+  return holds;
+}
+
 bool Contains(const std::vector<SourceId>& sources, SourceId source) {
   return std::find(sources.begin(), sources.end(), source) != sources.end();
 }
@@ -103,8 +111,7 @@ uint32_t Machine::YoungestOpen(const std::vector<SourceId>& spared) const {
     if (Contains(spared, SourceId(static_cast<uint16_t>(i)))) continue;
     uint32_t slot = sources_[i].open.tail();
     // A group that holds nothing frees nothing.
-    while (slot != kNone &&
-           (tables_.group(slot).held() == 0 || tables_.group(slot).eval != kNone)) {
+    while (slot != kNone && (!HoldsPayloads(tables_, slot) || tables_.group(slot).eval != kNone)) {
       slot = rollout::OrderList::Previous(tables_.groups(), slot);
     }
     if (slot == kNone) continue;

@@ -262,6 +262,20 @@ TEST(Groups, TheBudgetTakesTheYoungestGroupThatHoldsBytes) {
   h.CheckState();
 }
 
+TEST(Groups, TheBudgetTakesWhatUnfinishedAttemptsHaveSaved) {
+  Harness h;
+  h.Start();
+  const auto a = h.Acquire(8).assignments;
+  RolloutMeta saved = h.Meta(a[1], 0);
+  saved.partial = true;
+  ASSERT_EQ(h.Push(saved), PushResult::kAccepted);
+  EXPECT_EQ(Count(h, DropForBudget{}).count, 1u);
+  EXPECT_EQ(h.View().groups_open, 1u);
+  EXPECT_EQ(h.Push(a[1], 1), PushResult::kLate);
+  EXPECT_EQ(h.Push(a[4], 1), PushResult::kAccepted);
+  h.CheckState();
+}
+
 TEST(Groups, TheBudgetSparesTheSourcesThatAStepTakesFrom) {
   Harness h;
   h.Start();
